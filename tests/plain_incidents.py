@@ -202,9 +202,10 @@ def incident(story: list[Trouble]) -> Row:
     if len(story) > 1:
         name += f" and {counted(len(story) - 1, 'sequence after it', 'sequences after it')}"
     said = {
-        "lost": counted(figures["lost"], "message was lost", "messages were lost"),
+        "lost": counted(figures["lost"], "message was lost", "messages were lost") + split_of(events),
         "pending": counted(figures["pending"], "message is pending", "messages are pending")
-        + (f" ({stuck} resent and refused again)" if stuck else ""),
+        + (f" ({stuck} resent and refused again)" if stuck else "")
+        + missing(story),
         "unknown": counted(figures["unknown"], "message has an unknown outcome", "messages have an unknown outcome"),
         "repaired": counted(
             figures["repaired"], "message was delivered after a refusal", "messages were delivered after a refusal"
@@ -231,9 +232,54 @@ def incident(story: list[Trouble]) -> Row:
         "last_captured_at": max(trouble.sequence["last_captured_at"] for trouble in story),
         "stuck": stuck,
         "findings": sum(event.row is None for event in events),
-        "explanation": f"{cause[2].format(name)}: {told}.",
+        "explanation": f"{cause[2].format(name)}{also(cause[0], events)}: {told}.",
         "witness": worst.witness,
     }
+
+
+def also(cause: str, events: Iterable[Event]) -> str:
+    """Returns what else messages are lost or pending for, where the cause is one of several."""
+    causes = {CAUSES[event.cause][0] for event in events if event.row and event.shows in LOST + PENDING}
+    said = ""
+    if cause in causes and cause != "number_reused" and "number_reused" in causes:
+        said += "; besides, numbers were used again for different messages"
+    if cause in causes and cause != "message_missing" and "message_missing" in causes:
+        said += "; besides, messages did not arrive in their turn"
+    return said
+
+
+def split_of(events: Iterable[Event]) -> str:
+    """Returns how many messages were lost by each outcome, where these have several causes."""
+    lost = [event for event in events if event.row and event.shows in LOST]
+    if len({event.cause for event in lost}) < 2:
+        return ""
+    many = {one: sum((event.row or {}).get("numbers") or 1 for event in lost if event.shows == one) for one in LOST}
+    said = [f"{many[one]} {one}".replace("_", " ") for one in LOST if many[one]]
+    return f" ({', '.join(said)})"
+
+
+def missing(story: list[Trouble]) -> str:
+    """Returns the numbers that were never seen, where the first sequence that waits waits for the lowest of them."""
+    for trouble in story:
+        rows = [event.row for event in trouble.events if event.row and event.shows in PENDING]
+        if not rows:
+            continue
+        first = min(rows, key=lambda row: int(row["tx_sequence_number"]))
+        if first["outcome"] != "awaited":
+            return ""
+        never = [row for row in rows if row["outcome"] == "awaited"]
+        many = sum(row.get("numbers") or 1 for row in never)
+        low, high = (
+            first["tx_sequence_number"],
+            max(row["tx_sequence_number"] + (row.get("numbers") or 1) for row in never) - 1,
+        )
+        if many == 1:
+            said = f"number {low}"
+        else:
+            said = f"numbers {low} to {high}" if high - low + 1 == many else f"number {low} and {many - 1} more"
+        of = f" of sequence {sequence_name(int(trouble.sequence['tx_sequence_id']))}" if len(story) > 1 else ""
+        return f" because {said}{of} did not arrive"
+    return ""
 
 
 def _nulls_first(*times: int | None) -> tuple[bool, int]:

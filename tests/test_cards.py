@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from jobs.report_page.messages import SAVED, Machines, saved, severity
+from udfs.replay.advice import machines_of
 
 
 def sender(address: str, first_ns: int | None, *, suspected: bool) -> dict[str, Any]:
@@ -81,6 +82,26 @@ def test_a_message_belongs_to_all_machines_that_had_it() -> None:
     routed = MESSAGE | {"session_id": "r->h", "witness": [BY_ROUTER]}
     assert known.of(routed) == ["10.0.0.1", "10.0.0.123", "10.0.0.3", "10.0.1.1", "h", "r", "w"]
     assert (known.own(never_seen), known.own(routed)) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("cause", "outcome", "suspected", "machines"),
+    [
+        ("number_reused", "lost", {"10.0.0.3": False, "10.0.0.9": True}, ["10.0.0.9"]),
+        ("number_reused", "lost", {"10.0.0.3": False}, ["10.0.0.3"]),
+        ("message_missing", "pending", {"10.0.0.2": False}, ["10.0.0.2"]),
+        ("message_missing", "pending", {}, ["s"]),
+        ("refused_for_cause", "lost", {"10.0.0.2": False}, ["r"]),
+        ("capture_incomplete", "unknown", {"10.0.0.2": False}, ["r"]),
+        ("acknowledgment", "repaired", {"10.0.0.2": False}, []),
+    ],
+)
+def test_an_operator_goes_to_the_copy_or_else_to_the_sender_or_the_receiver(
+    cause: str, outcome: str, suspected: dict[str, bool], machines: list[str]
+) -> None:
+    senders = [sender(address, 1, suspected=is_copy) for address, is_copy in suspected.items()]
+    ends = {"session_id": "router->r", "source_queue_manager": "s"}
+    assert machines_of({"cause": cause, "outcome": outcome, "senders": senders, **ends}) == machines
 
 
 def test_the_severity_of_a_message_is_that_of_an_incident() -> None:

@@ -63,6 +63,12 @@ _NIGHT: dict[str, Any] = {
                 {"address": "10.20.0.123", "messages": 60, "accepted": 44, "lost": 2}
                 | {"suspected": True, "first_seen_at": "2026-03-03 08:24:26 UTC"},
             ],
+            "accepted_since": "2026-03-03 08:24:26 UTC",
+            "accepted_from": [
+                {"address": "10.20.0.123", "messages": 1044},
+                {"address": "10.20.0.3", "name": "Branch 1", "messages": 32},
+            ],
+            "go_to": [{"address": "10.20.0.123", "name": "Spare"}],
             "advice": "Stop one of them.",
         }
     ],
@@ -98,11 +104,16 @@ def test_each_of_the_worst_incidents_says_what_where_since_when_and_what_to_do()
         "UTC, came later: the suspected "
         "copy"
     )
-    assert lines[at : at + 5] == [
+    assert lines[at : at + 7] == [
         "1. 2 lost: Numbers were used again.",
         "Since 2026-03-03 08:24:26 UTC, over since 2026-03-03 08:39:37 UTC. Branch 1 → HQ (0a1b->2c3d)",
         "To DIRECT=OS:hq\\orders, DIRECT=OS:hq\\stock",
         machines,
+        (
+            "Accepted since numbers were used twice, 2026-03-03 08:24:26 UTC: 1,076 messages (1,044 from 10.20.0.123, "
+            "32 from 10.20.0.3 (Branch 1)); the report lists them"
+        ),
+        "Go to 10.20.0.123 (Spare)",
         "What to do: Stop one of them.",
     ]
 

@@ -45,12 +45,15 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
     assert headline(headline_figures(counts, **figures)) == said
 
 
-def test_loss_and_stuck_messages_have_a_time_and_a_queue() -> None:
+def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> None:
     figures = headline_figures({Outcome.DISPLACED: 21, Outcome.PENDING: 3}, stuck=2)
     places = {"lost": 21, "lost_since_ns": 1_772_526_266_713_599_000, "lost_queue": "Q", "lost_queues": 2}
     places |= {"stuck": 2, "stuck_since_ns": None, "stuck_queue": None, "stuck_queues": 1}
-    assert headline(located(figures, places, Names(queues={"q": "Orders"}))) == (
+    names = Names({"10.20.0.2": "South"}, {"q": "Orders"})
+    machines = ["10.20.0.123", "10.20.0.2", "10.20.0.4", "10.20.0.5"]
+    assert headline(located(figures, places, machines, names)) == (
         "21 messages were lost since 2026-03-03 08:24:26 UTC, most of them to Orders (Q): 21 displaced. "
         "2 messages are stuck, to a queue that is not named, and still at the end of the captures. "
+        "Go to 10.20.0.123, 10.20.0.2 (South), 10.20.0.4 and 1 more machine. "
         "Also: 3 pending (2 of them stuck)."
     )

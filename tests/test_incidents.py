@@ -1,4 +1,4 @@
-"""Until when numbers are used twice, by which sequences a scope has, and from which addresses they came.
+"""Until when numbers are used twice, by which sequences a scope has, and what the sentence of an incident says.
 
 tests/test_all_findings.py holds incidents to the second computation, tests/test_simulated_incidents.py to the truth.
 """
@@ -15,6 +15,7 @@ from schemas.explained import FOUND, keyed
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import SEQUENCES, VERDICTS
 from udfs.derive.frames import to_frame
+from udfs.replay.incidents import Event, OutcomeCount, SequenceSpan, explain_events
 
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 FIRST = 1_772_474_400 << 32 | 1
@@ -60,3 +61,36 @@ def test_numbers_are_used_twice_until_a_sequence_begins_without_the_other_machin
     ]
     found = put_together(InProcess(), *(to_frame(pa.Table.from_pylist(*one)) for one in given))
     assert [row["ongoing"] for row in found.incidents.to_dicts()] == [ongoing]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        (
+            [("awaited", 1, 41, 41), ("pending", 9, 42, 50)],
+            ": 10 messages are pending because number 41 did not arrive.",
+        ),
+        ([("awaited", 3, 41, 43), ("pending", 7, 44, 50)], " because numbers 41 to 43 did not arrive."),
+        ([("awaited", 2, 41, 45), ("pending", 8, 42, 50)], " because number 41 and 1 more did not arrive."),
+        # Number 40 arrived, too early: the receiver waits for that first.
+        ([("pending", 9, 40, 50), ("awaited", 2, 41, 42)], ": 11 messages are pending."),
+        (
+            [("displaced", 4, 3, 9), ("passed_by", 2, 10, 11)],
+            (
+                " only one message of each number; besides, messages did not arrive in their turn: 6 messages were "
+                "lost (4 displaced, 2 passed by)."
+            ),
+        ),
+        ([("displaced", 4, 3, 9)], " only one message of each number: 4 messages were lost."),
+        ([("given_up", 4, 3, 9), ("passed_by", 2, 10, 11)], "refused those after it: 6 messages were lost."),
+    ],
+)
+def test_the_sentence_says_what_is_missing_and_all_causes_of_loss(
+    outcomes: list[tuple[str, int, int, int]], said: str
+) -> None:
+    events = [Event("queue s q", FIRST, SequenceSpan("queue s q", FIRST, "s", at(0), at(90), 2))]
+    for outcome, numbers, low, high in outcomes:
+        count = OutcomeCount(outcome, numbers, 0, low, high, at(1), at(2), at(1), [], "s->b", "q", ["q"])
+        events.append(Event("queue s q", FIRST, count))
+    _, (incident,) = explain_events(events)
+    assert incident["explanation"].endswith(said)

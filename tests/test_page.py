@@ -170,10 +170,25 @@ def test_the_figure_of_a_machine_leads_to_the_messages_accepted_from_it(shown: B
     assert "of 4 listed" not in shown.run("document.getElementById('incidents-filtered').textContent")
     assert {row["first_address"] for row in rows} == {COPY}
     assert all(row["label"].startswith("West order ") for row in rows)
+    assert seen(shown, ".matching") == [f"{len(rows)} of {ACCEPTED} match."]  # no other list is filtered
+    assert len(saved(shown, "lost")) == LOST
+    shown.run("document.querySelector('#accepted .clear').click()")
+    assert len(saved(shown, "accepted")) == ACCEPTED
     choose(shown, managers=ORIGINAL)
     assert {row["first_address"] for row in saved(shown, "accepted")} == {ORIGINAL}
     shown.run("document.querySelector('#message-filters .clear').click()")
     assert len(saved(shown, "accepted")) == ACCEPTED
+
+
+def test_the_figure_of_an_outcome_leads_to_its_messages(shown: Browser) -> None:
+    for outcome, list_, match in (
+        ("displaced", "lost", f"{LOST} of {LOST}"),
+        ("stuck", "pending", f"104 of {PENDING}"),
+    ):
+        shown.run(f"document.querySelector('.answer a[data-outcome={outcome}]').click()")
+        wait(shown)
+        assert shown.run("location.hash") == f"#{list_}"
+        assert seen(shown, ".matching") == [f"{match} match."]
 
 
 def test_pictures_are_drawn_in_light_and_dark(shown: Browser) -> None:

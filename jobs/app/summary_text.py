@@ -106,15 +106,14 @@ def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
 def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:
     """Returns incidents by outcome, and for each of the worst what happened, where, since when, and what to do."""
     told = summary.get("worst_incidents", ())
+    report = "the report" if summary.get("report") or "tables" in summary else "what --out FILE writes"
     lines = [_plain({name.value: outcomes.get(name, 0) for name in IncidentOutcome}, summary)]
     for number, incident in enumerate(told, 1):
-        lines += [f"{number}. {_what(incident)}", *(f"   {line}" for line in _where(incident))]
+        lines += [f"{number}. {_what(incident)}", *(f"   {line}" for line in _where(incident, report))]
     needing = sum(count for name, count in outcomes.items() if name != IncidentOutcome.REPAIRED.value)
     if told and needing > len(told):
-        where = (
-            "are in the report and in the table incidents" if "tables" in summary else "are in what --out FILE writes"
-        )
-        lines.append(f"{needing - len(told):,} more that were not repaired {where}")
+        where = f"{report} and in the table incidents" if "tables" in summary else report
+        lines.append(f"{needing - len(told):,} more that were not repaired are in {where}")
     return "\n".join(lines)
 
 
@@ -131,8 +130,8 @@ def _what(incident: Mapping[str, Any]) -> str:
     return f"{named or incident['outcome']}: {printable(incident['explanation'])}"
 
 
-def _where(incident: Mapping[str, Any]) -> list[str]:
-    """Returns since when and where an incident is, which machines sent, and what to do."""
+def _where(incident: Mapping[str, Any], report: str) -> list[str]:
+    """Returns since when and where an incident is, which machines sent, what to do, and what the `report` lists."""
     end = (
         f", last seen {incident['ended_at']}"
         if incident["ongoing"] is None
@@ -148,6 +147,12 @@ def _where(incident: Mapping[str, Any]) -> list[str]:
     ]
     machines = [_machine(one) for one in incident["addresses"]]
     lines += [f"Sent from {'; '.join(machines)}"] if machines else []
+    if accepted := incident.get("accepted_from"):
+        each = ", ".join(f"{one['messages']:,} from {_called(one)}" for one in accepted)
+        many = sum(one["messages"] for one in accepted)
+        since = f"Accepted since numbers were used twice, {incident['accepted_since']}"
+        lines.append(f"{since}: {many:,} {'message' if many == 1 else 'messages'} ({each}); {report} lists them")
+    lines += [f"Go to {', '.join(map(_called, incident['go_to']))}"] if incident["go_to"] else []
     lines += [f"What to do: {incident['advice']}"] if incident["advice"] else []
     lines += _proof(incident.get("proof", ()))
     return [printable(line) for line in lines]
@@ -169,9 +174,14 @@ def _proof(packets: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+def _called(machine: Mapping[str, Any]) -> str:
+    """Returns an address or a GUID with its name."""
+    return f"{machine['address']} ({machine['name']})" if machine.get("name") else str(machine["address"])
+
+
 def _machine(sender: Mapping[str, Any]) -> str:
     """Returns an address with its name, and what was sent from it where that is known."""
-    text = f"{sender['address']} ({sender['name']})" if sender.get("name") else str(sender["address"])
+    text = _called(sender)
     if sender.get("messages") is not None:
         text += f": {sender['messages']:,} messages of this incident, {sender['accepted']:,} accepted, "
         text += f"{sender['lost']:,} lost; first seen {sender['first_seen_at']}"

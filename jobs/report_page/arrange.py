@@ -14,6 +14,7 @@ from schemas.outcomes import LOST, MEANING, Outcome, count_column
 from schemas.replay import FindingKind, Reason, Severity, Verdict
 from udfs.derive.report.messages import ACCEPTED, FATES
 from udfs.derive.report.rows import SEVERITIES, Row, Rows
+from udfs.replay.advice import machines_of
 
 _STEPS = 120
 """Most steps of time with traffic in the picture of the period, unless that is longer than 120 days."""
@@ -301,8 +302,9 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
     """Returns the listed incidents, the worst first, each with its listed `evidence`, which are findings.
 
     `new`: it began in the time of the captures that the last run read. `frames` are the first and the last of the
-    witnesses, `machines` the addresses that its sender used, the earliest first. `accepted_from` are addresses, each
-    with the number of messages accepted from it since `conflict_ns`, when numbers were first used again.
+    witnesses, `machines` the addresses that its sender used, the earliest first, and `go_to` those to go to.
+    `accepted_from` are addresses, each with the number of messages accepted from it since `conflict_ns`, when numbers
+    were first used again.
     """
     evidence = _group(rows["evidence"], ("incident_id",))
     since = rows["last_run"][0]["ns"] if rows["last_run"] else None
@@ -315,6 +317,7 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
             "frames": row["witnesses"][:1] + row["witnesses"][1:][-1:],
             "machines": sorted(row["senders"], key=lambda one: one["first_ns"] or 0),
             "messages": _became(row),
+            "go_to": machines_of(row),
             "conflict_ns": conflicts.get(row["source_queue_manager"]),
             "accepted_from": sorted(
                 (one["address"], one["messages"]) for one in accepted[(row["source_queue_manager"],)]

@@ -73,13 +73,19 @@
   const machines = data.machines.map(known);
   const kindsOf = (outcome, severity) => [severity, ...outcome.split(", ")];
   let asked = wanted();
-  const isChosen = ({ queue, managers, kinds }) => queue.includes(asked.queue ?? "") && managers.includes(asked.managers ?? "") && (!asked.kind || kinds.includes(asked.kind));
+  let linked = {}; // what a figure asks of the one list that it leads to
+  const askedOf = (list) => (linked.list === list ? linked : asked);
+  const isAskedOf = (list) => ["queue", "managers", "kind"].some((by) => askedOf(list)[by]);
+  function isChosen(list, { queue, managers, kinds }) {
+    const by = askedOf(list);
+    return queue.includes(by.queue ?? "") && managers.includes(by.managers ?? "") && (!by.kind || kinds.includes(by.kind));
+  }
 
   /** Whether the filter chooses a message of the whole list, of which the page shows the first ones only. */
   function isWanted(list, i) {
     const [severity, place] = data.belongs[list][i];
     const { outcome, destination_queue: queue } = named(data.lists[list][i]);
-    return isChosen({ queue: known(`${queue ?? ""} ${data.queue_names[queue] ?? ""}`), managers: machines[place], kinds: kindsOf(outcome, severity) });
+    return isChosen(list, { queue: known(`${queue ?? ""} ${data.queue_names[queue] ?? ""}`), managers: machines[place], kinds: kindsOf(outcome, severity) });
   }
 
   function chooseIncidents() {
@@ -124,15 +130,15 @@
   }
 
   function chooseMessages() {
-    document.querySelectorAll("button.clear").forEach((button) => { button.hidden = !fields.some((field) => (field.type === "checkbox" ? field.checked : field.value)); });
-    const isAsked = Boolean(asked.queue || asked.managers || asked.kind);
+    document.querySelectorAll(".filters button.clear").forEach((button) => { button.hidden = !fields.some((field) => (field.type === "checkbox" ? field.checked : field.value)); });
     let matching = 0, all = 0;
     document.querySelectorAll("section.messages").forEach((section) => {
       const rows = [...section.querySelectorAll("tr[data-kind]")];
       if (!rows.length) return;
+      const isAsked = isAskedOf(section.id);
       rows.forEach((row) => {
         const { queue, managers, kind } = row.dataset;
-        row.hidden = isAsked && !isChosen({ queue: queue.toLowerCase(), managers: managers.toLowerCase(), kinds: kind.split(" ") });
+        row.hidden = isAsked && !isChosen(section.id, { queue: queue.toLowerCase(), managers: managers.toLowerCase(), kinds: kind.split(" ") });
       });
       section.querySelectorAll(".list").forEach((part) => {
         const some = part.querySelector("tr[data-kind]:not([hidden])");
@@ -142,6 +148,7 @@
       let [found, more] = isAsked ? showFound(section, section.id, rows.length) : [0, 0];
       if (!isAsked) section.querySelector(".found")?.remove();
       found += rows.filter((row) => !row.hidden).length;
+      section.querySelector(".chosen").hidden = !isAsked;
       section.querySelector(".matching").textContent = isAsked ? `${found ? number(found) : "None"} of ${number(rows.length + more)} match.` : "";
       const save = section.querySelector(".save");
       if (save) {
@@ -153,31 +160,33 @@
       all += rows.length + more;
     });
     const said = document.getElementById("messages-filtered");
-    if (said) said.textContent = isAsked ? `${matching ? number(matching) : "none"} of ${number(all)} rows` : "";
+    if (said) said.textContent = isAskedOf("") ? `${matching ? number(matching) : "none"} of ${number(all)} rows` : "";
   }
 
   fields.forEach((field) => field.addEventListener("input", () => {
     fields.filter((other) => other !== field && other.dataset.by === field.dataset.by).forEach((other) => { other.value = field.value; });
-    asked = wanted();
-    if (document.getElementById("incidents-filtered")) chooseIncidents();
-    chooseMessages();
+    askAgain();
   }));
 
-  // The number of messages accepted from a machine leads to these messages; the incidents stay as they are.
-  document.querySelectorAll("a[data-machine]").forEach((link) => link.addEventListener("click", () => {
-    document.querySelector('#message-filters [data-by="managers"]').value = link.dataset.machine;
-    asked = { ...wanted(), managers: link.dataset.machine };
+  function askAgain() {
+    asked = wanted();
+    linked = {};
+    if (document.getElementById("incidents-filtered")) chooseIncidents();
     chooseMessages();
-  }));
+  }
 
   /** Shows everything again: by the buttons, and before a figure of the headline leads to its rows. */
   function clearFilters() {
     fields.forEach((field) => { if (field.type === "checkbox") field.checked = false; else field.value = ""; });
-    asked = wanted();
-    if (document.getElementById("incidents-filtered")) chooseIncidents();
-    chooseMessages();
+    askAgain();
   }
   document.querySelectorAll('button.clear, #tonight a[href^="#"]').forEach((part) => part.addEventListener("click", clearFilters));
+
+  // A figure of one outcome or of one machine leads to these messages of its list; all else stays as it is.
+  document.querySelectorAll("a[data-outcome], a[data-machine]").forEach((link) => link.addEventListener("click", () => {
+    linked = { list: link.hash.slice(1), kind: link.dataset.outcome, managers: link.dataset.machine };
+    chooseMessages();
+  }));
 
   const filter = document.getElementById("filter");
   filter?.addEventListener("input", () => {

@@ -59,7 +59,7 @@ def collect(engine: Engine[T], few: Few, options: Options, steps: Steps) -> Coll
     chosen = choose(few, _scopes(engine, verdicts, options.session), options, steps)
     judged = engine.derive(with_fates(chosen.sequences), verdicts=verdicts, outcomes=outcomes)
     sums = merged(engine.gather(session_sums(chosen.period), **judged), chosen.period)
-    tops = listed(chosen, sums, _accepted(engine, chosen, options.saved_messages), options)
+    tops = listed(chosen, sums, accepted(engine, chosen.incidents, options.saved_messages), options)
     points = _drawn(engine, judged["verdicts"], few, chosen, tops, options)
     shown = tops | points | _beside(engine, few, points["points"], tops, options) | _proofs(engine, few, tops)
     return Collected(rows_of(chosen, shown | limits(_with_sums(engine, few), chosen, tops)), chosen, few, sums)
@@ -74,9 +74,9 @@ def _scopes(engine: Engine[T], verdicts: T, sessions: Sequence[str]) -> pl.DataF
     return engine.bring(scopes=engine.distinct(theirs))["scopes"]
 
 
-def _accepted(engine: Engine[T], chosen: Chosen, limit: int) -> Frames:
+def accepted(engine: Engine[T], incidents: pl.DataFrame, limit: int) -> Frames:
     """Returns `accepted_since` of the senders that used numbers again for different messages."""
-    step, since = accepted_by_stream(limit), conflicts(chosen.incidents)
+    step, since = accepted_by_stream(limit), conflicts(incidents)
     if not since.height:
         return step.run(verdicts=schema_of(VERDICTS.arrow).to_frame(), since=since)
     verdicts = engine.read(VERDICTS, *step.inputs["verdicts"])

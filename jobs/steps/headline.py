@@ -1,11 +1,12 @@
 """Puts into one sentence what became of the messages."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from jobs.app.names import Names
 from schemas.outcomes import LOST, Outcome
+from udfs.replay.words import counted
 
 NOT_TOLD = (
     "The literal reading judges arrivals only: verdicts are counted, and a run with --reading conformant tells what "
@@ -19,6 +20,8 @@ _WORDS = {
     Outcome.NEVER_SEEN: "never seen",
     Outcome.REFUSED_FOR_CAUSE: "refused for cause",
 }
+_MACHINES = 3
+"""Machines that the headline names."""
 
 
 class Figure(NamedTuple):
@@ -28,6 +31,8 @@ class Figure(NamedTuple):
     words: str
     rows: str
     """Where the report lists them: a name of `udfs.derive.report.messages.LISTS`, or a part of the page."""
+    outcome: str = ""
+    """The only one of that list that it counts."""
 
 
 class Figures(NamedTuple):
@@ -41,12 +46,20 @@ class Figures(NamedTuple):
     lost_where: str = ""
     """Since when and to which queue, in the words of `where`."""
     stuck_where: str = ""
+    machines: str = ""
+    """Where an operator has to go."""
 
 
-def located(figures: Figures, places: Mapping[str, Any], names: Names) -> Figures:
-    """Returns the figures with the time and the queue of loss and of stuck messages, of `messages.places`."""
+def located(figures: Figures, places: Mapping[str, Any], machines: Sequence[str], names: Names) -> Figures:
+    """Returns the figures with the time and the queue of loss and of stuck messages, of `messages.places`.
+
+    `machines` are those to blame, the worst first.
+    """
     lost, stuck = (where(places, what, names) for what in ("lost", "stuck"))
-    return figures._replace(lost_where=lost, stuck_where=stuck)
+    shown = [f"{one} ({name})" if (name := names.queue_manager(one)) else one for one in machines[:_MACHINES]]
+    more = len(machines) - _MACHINES
+    named = ", ".join(shown) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
+    return figures._replace(lost_where=lost, stuck_where=stuck, machines=named)
 
 
 def second(ns: int) -> str:
@@ -74,8 +87,8 @@ def headline_figures(
     passing through; `errors` are findings of that severity.
     """
     doubts = (
-        Figure(outcomes.get(Outcome.UNKNOWN, 0), "unknown", "unknown"),
-        Figure(outcomes.get(Outcome.CONTRADICTED, 0), "contradicted by the receiver", "unknown"),
+        Figure(outcomes.get(Outcome.UNKNOWN, 0), "unknown", "unknown", Outcome.UNKNOWN),
+        Figure(outcomes.get(Outcome.CONTRADICTED, 0), "contradicted by the receiver", "unknown", Outcome.CONTRADICTED),
         Figure(missing_bytes, "missing bytes" if missing_bytes > 1 else "missing byte", "limits"),
         Figure(unjudged, "transactional messages not judged", "limits"),
         Figure(errors, "findings that are errors" if errors > 1 else "finding that is an error", "incidents"),
@@ -87,7 +100,7 @@ def headline_figures(
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )
-    split = _present([Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost") for outcome in LOST])
+    split = _present([Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost", outcome) for outcome in LOST])
     lost = sum(one.number for one in split)
     also = (*doubts[:2], *beside) if lost or stuck else beside
     return Figures(lost, stuck, split, _present(doubts), _present(also))
@@ -102,13 +115,15 @@ def headline(figures: Figures) -> str:
 
     "Nothing was lost" is said only where nothing is in doubt.
     """
-    lost, stuck, split, doubts, beside, lost_where, stuck_where = figures
+    lost, stuck, split, doubts, beside, lost_where, stuck_where, machines = figures
     said = []
     if lost:
         said.append(f"{lost:,} {'messages were' if lost > 1 else 'message was'} lost{lost_where}: {_list(split)}.")
     if stuck:
         still = ", and still at the end of the captures" if stuck_where else ""
         said.append(f"{stuck:,} {'messages are' if stuck > 1 else 'message is'} stuck{stuck_where}{still}.")
+    if machines:
+        said.append(f"Go to {machines}.")
     if not said:
         said.append(f"No loss was seen, but: {_list(doubts)}." if doubts else "Nothing was lost.")
     return " ".join([*said, f"Also: {_list(beside)}."] if beside else said)

@@ -14,6 +14,7 @@ from jobs.steps.headline import NOT_TOLD, headline_figures, located
 from schemas.outcomes import Outcome, count_column
 from udfs.derive.report.page import Options
 from udfs.derive.report.period import begin_of_last_run
+from udfs.derive.report.summary import machines_to_blame
 
 _LIMITS = (
     *("listed_messages", "listed_incidents", "listed_findings", "listed_sessions"),
@@ -42,6 +43,7 @@ def values(collected: Collected, config: Config, place: str, names: Names) -> di
     """Returns the values that the page shows; `place` is that of the tables."""
     rows = collected.rows
     numbers = arrange.numbers(rows, only=bool(config.session))
+    machines = machines_to_blame(collected.chosen.incidents)
     figures = headline_figures(
         {outcome: numbers[count_column(outcome)] for outcome in Outcome},
         **{name: numbers[name] for name in ("stuck", "missing_bytes", "unjudged", "errors")},
@@ -51,7 +53,7 @@ def values(collected: Collected, config: Config, place: str, names: Names) -> di
         "muted_findings": rows["muted"],
         "not_told": NOT_TOLD,
         "numbers": numbers,
-        "headline": located(figures, rows["places"][0], names)._asdict(),
+        "headline": located(figures, rows["places"][0], machines, names)._asdict(),
     }
 
 

@@ -10,25 +10,28 @@ from jobs.app.muted import Muted
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.reporting.few import SUMMARIZED, read_few
-from jobs.reporting.flow import Collected
+from jobs.reporting.flow import Collected, accepted
 from jobs.steps.headline import NOT_TOLD, headline, headline_figures, located, second
-from schemas.incidents import INCIDENTS
+from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, DECODED_TABLES, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, VERDICTS, Severity
 from schemas.table import Table
 from udfs.derive.frames import ONE
-from udfs.derive.report.messages import places
+from udfs.derive.report.messages import accepted_counts, conflicts, places
 from udfs.derive.report.of_session import queue_sums
+from udfs.derive.report.rows import Row, with_nanoseconds
 from udfs.derive.report.summary import (
     count_muted,
     judged,
     kinds_by_severity,
     lost_by,
+    machines_to_blame,
     sums_of_sessions,
     unrepaired_incidents,
 )
+from udfs.replay.advice import machines_of
 
 Counts = dict[str, dict[str, int]]
 """Row counts by name (of a table, or `decoded_alone`) and by value of one column; a BOOLEAN has "true" and "false"."""
@@ -73,8 +76,8 @@ def summary(
 def outcome_summary(engine: Engine[T], names: Names | None = None, reported: Collected | None = None) -> dict[str, Any]:
     """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`.
 
-    `lost_by` names the senders and queues with most lost messages, `worst_incidents` tells what happened and what to
-    do, the worst first, and `findings_by_severity` counts the kinds of each severity.
+    `lost_by` names the senders and queues with most lost messages, `worst_incidents` tells what happened, where to
+    go and what to do, the worst first, and `findings_by_severity` counts the kinds of each severity.
     Under the literal reading, which tells none of this, the headline says so, and `lost` and `stuck` are None.
     """
     few = reported.few if reported else read_few(engine, *SUMMARIZED)
@@ -101,20 +104,49 @@ def outcome_summary(engine: Engine[T], names: Names | None = None, reported: Col
         unjudged=row["transactional"] - row["passing_through"] - row["judged"],
         errors=severities[Severity.ERROR.value],
     )
+    incidents = few["incidents"]
+    since = _accepted_since(engine, incidents, reported)
     return {
-        "headline": headline(located(figures, where, names or Names())),
+        "headline": headline(located(figures, where, machines_to_blame(incidents), names or Names())),
         "outcomes": {name: count for name, count in outcomes.items() if count},
         "lost": figures.lost,
         "lost_by": lost_by(queues),
         "stuck": where["stuck"],
         "severities": {name: count for name, count in severities.items() if count},
         "findings_by_severity": {name: counts for name, counts in by_severity.items() if counts},
-        "worst_incidents": list(map(_told, unrepaired_incidents(few["incidents"]))),
+        "worst_incidents": [_told(one, since) for one in unrepaired_incidents(incidents)],
     }
 
 
-def _told(incident: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a summary says of an incident: what happened, where, since when, from which machines, what to do."""
+def _accepted_since(engine: Engine[T], incidents: pl.DataFrame, reported: Collected | None) -> dict[str, Row]:
+    """Returns what was accepted since numbers were used again, by their sender: as the page lists it, if there is one.
+
+    `accepted_since` is that time, and `accepted_from` has the messages of each address.
+    """
+    if reported:
+        since, counts = (reported.rows[name] for name in ("conflicts", "accepted_counts"))
+    else:
+        since = with_nanoseconds(conflicts(incidents), since_ns="since").to_dicts()
+        counts = accepted_counts(accepted(engine, incidents, 0)["counts"]).to_dicts()
+    rows = sorted(counts, key=lambda row: row["address"] or "")
+    return {
+        sender: {
+            "accepted_since": since_ns and second(since_ns),
+            "accepted_from": [
+                {name: row[name] for name in ("address", "messages")}
+                for row in rows
+                if row["source_queue_manager"] == sender
+            ],
+        }
+        for sender, since_ns in ((row["source_queue_manager"], row["since_ns"]) for row in since)
+    }
+
+
+def _told(incident: Row, accepted_since: Mapping[str, Row]) -> Row:
+    """Returns what a summary says of an incident: what happened, where, since when, from which machines, what to do.
+
+    Where numbers were used again, also what was `accepted_since`, by sender.
+    """
     addresses = [
         {name: sender[name] for name in ("address", "messages", "accepted", "lost", "suspected")}
         | {f"{name}_seen_at": sender[f"{name}_ns"] and second(sender[f"{name}_ns"]) for name in ("first", "last")}
@@ -128,6 +160,10 @@ def _told(incident: dict[str, Any]) -> dict[str, Any]:
         "began_at": incident["began_ns"] and second(incident["began_ns"]),
         "ended_at": incident["ended_ns"] and second(incident["ended_ns"]),
         "addresses": addresses,
+        "go_to": [{"address": one} for one in machines_of(incident)],
+        **(
+            accepted_since.get(incident["source_queue_manager"], {}) if incident["cause"] == Cause.NUMBER_REUSED else {}
+        ),
     }
 
 
@@ -173,7 +209,7 @@ def with_names(summary: dict[str, Any], names: Names) -> dict[str, Any]:
         }
     for row in summary.get("worst_incidents", ()):
         row |= {"session_names": names.session(row["session_id"])}
-        for one in row["addresses"]:
+        for one in (*row["addresses"], *row["go_to"], *row.get("accepted_from", ())):
             one |= {"name": names.queue_manager(one["address"])}
     return summary
 

@@ -25,6 +25,8 @@ _NEEDED: Mapping[Cause, str] = {
     Cause.TRANSACTION: "Check in the application that the transaction took effect as a whole.",
     Cause.ACKNOWLEDGMENT: "Check that the receiver's acknowledgments reach the sender.",
 }
+_AT_RECEIVER = (Cause.REFUSED_FOR_CAUSE, Cause.CONTRADICTED, Cause.CAPTURE_INCOMPLETE)
+"""Causes of which the receiver's machine tells more than the sender's."""
 
 
 def advise(cause: Cause, outcome: IncidentOutcome, senders: Sequence[Mapping[str, Any]]) -> str:
@@ -42,6 +44,20 @@ def advise(cause: Cause, outcome: IncidentOutcome, senders: Sequence[Mapping[str
     elif outcome is IncidentOutcome.PENDING and cause is Cause.MESSAGE_MISSING:
         needed = f"{needed} {_WAITS}"
     return needed.strip() or "Compare with the receiver's queue."
+
+
+def machines_of(incident: Mapping[str, Any]) -> list[str]:
+    """Returns where an operator has to go about a row of INCIDENTS: addresses, or a GUID where none is known.
+
+    That is the suspected copy, or else the sender or the receiver; nowhere if all is repaired.
+    """
+    if incident["outcome"] == IncidentOutcome.REPAIRED:
+        return []
+    if incident["cause"] in _AT_RECEIVER:
+        return [incident["session_id"].rpartition("->")[2]]
+    senders = incident["senders"]
+    suspected = [one["address"] for one in senders if one["suspected"]]
+    return suspected or [one["address"] for one in senders] or [incident["source_queue_manager"]]
 
 
 def _send_again(senders: Sequence[Mapping[str, Any]]) -> str:

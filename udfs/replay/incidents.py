@@ -19,7 +19,8 @@ from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome
 from schemas.replay import FindingKind, Severity
 from udfs.replay.advice import advise
-from udfs.replay.words import all_counted, counted, tx_sequence
+from udfs.replay.sentences import Harm, sentence_of
+from udfs.replay.words import number_range, tx_sequence
 
 Row = dict[str, Any]
 _PENDING = (Outcome.PENDING, Outcome.AWAITED)
@@ -62,23 +63,6 @@ _SHOWN_BY: Mapping[Cause, tuple[Outcome | FindingKind, ...]] = {
 _CAUSE_OF = {shown: cause for cause, of in _SHOWN_BY.items() for shown in of}
 _EXPLAINING = (FindingKind.TWO_ADDRESSES, FindingKind.ORDINAL_REGRESSED)
 """Kinds that are part of a story, but make none of a sequence to which nothing else happened."""
-_SENTENCES: Mapping[Cause, str] = {
-    Cause.REFUSED_FOR_CAUSE: "The receiver refused messages of {} for a cause that its FinalAck names",
-    Cause.NUMBER_REUSED: "Numbers of {} were used again for different messages, so that the receiver accepted only one "
-    "message of each number",
-    Cause.SEQUENCE_REGRESSED: "The sender of {} went back to numbers or to a sequence that the receiver had passed, as "
-    "after a restore from a backup",
-    Cause.MESSAGE_MISSING: "A message of {} did not arrive in its turn, so the receiver refused those after it",
-    Cause.CONTRADICTED: "The receiver's acknowledgments of {} contradict the replay",
-    Cause.CAPTURE_INCOMPLETE: "The captures do not hold all of {}, or not in a sure order",
-    Cause.DELIVERED_TWICE: "Messages of {} were accepted more than once",
-    Cause.NOT_READ: "Messages of {} left their queue unread",
-    Cause.EXPIRED: "The sender of {} skipped numbers, as it does when messages expire before they are sent",
-    Cause.TRANSACTION: "Transactions of {} are torn or mixed with others",
-    Cause.ACKNOWLEDGMENT: "Acknowledgments of {} were late, missing or repeated",
-    Cause.RESENT: "Messages of {} were sent again although the receiver had them",
-    Cause.OTHER: "Something unusual happened to {}",
-}
 
 
 class SenderSpan(NamedTuple):
@@ -109,6 +93,7 @@ class OutcomeCount(NamedTuple):
     outcome: str
     numbers: int
     stuck: int
+    first_number: int
     last_number: int
     began_at: datetime | None
     ended_at: datetime | None
@@ -150,6 +135,8 @@ class Trouble(NamedTuple):
     """Columns of INCIDENTS that it adds to."""
     undelivered: int = 0
     """The highest number of a message that is lost or pending."""
+    first_undelivered: int = 0
+    """The lowest."""
 
 
 def trouble_of_outcome(count: OutcomeCount) -> Trouble | None:
@@ -158,6 +145,7 @@ def trouble_of_outcome(count: OutcomeCount) -> Trouble | None:
     if outcome not in _RANKED:
         return None
     name = _COUNTED_AS.get(outcome)
+    is_harm = name in {"lost", "pending"}
     return Trouble(
         rank=_RANKED.index(outcome),
         cause=_CAUSE_OF[outcome],
@@ -170,7 +158,8 @@ def trouble_of_outcome(count: OutcomeCount) -> Trouble | None:
         queues=count.queues,
         makes_story=True,
         counts={"stuck": count.stuck} | ({} if name is None else {name: count.numbers}),
-        undelivered=count.last_number if name in {"lost", "pending"} else 0,
+        undelivered=count.last_number if is_harm else 0,
+        first_undelivered=count.first_number if is_harm else 0,
     )
 
 
@@ -385,6 +374,8 @@ def incident_row(told: Story) -> Row:
     worst = min(troubles, key=lambda one: (one.rank, _in_order(one.at), sorted(one.witness)))
     senders = senders_of(told)
     concerned = _earliest(one.began_at for one in troubles if one.counts.get(outcome.value))
+    undelivered = [one for one in troubles if not one.counts.keys().isdisjoint(("lost", "pending"))]
+    harm = [Harm(one.cause, _RANKED[one.rank], one.counts.get("lost", 0)) for one in undelivered]
     session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.span.tx_sequence_id)).place
     return counts | {
         "incident_id": sha256(f"{first.scope_key} {first.tx_sequence_id}".encode()).hexdigest()[:16],
@@ -405,24 +396,18 @@ def incident_row(told: Story) -> Row:
         "ongoing": counts["pending"] > 0,
         "senders": senders,
         "advice": advise(cause, outcome, senders),
-        "explanation": _sentence(first, len(story) - 1, cause, counts),
+        "explanation": sentence_of(first.tx_sequence_id, len(story) - 1, cause, counts, harm, _missing(story)),
         "witness": [key for key in worst.witness if key is not None],
     }
 
 
-def _sentence(first: SequenceSpan, more: int, cause: Cause, counts: Mapping[str, int]) -> str:
-    """Returns cause and outcome in one sentence."""
-    name = f"sequence {tx_sequence(first.tx_sequence_id)}"
-    if more:
-        name += f" and {counted(more, 'sequence after it', 'sequences after it')}"
-    stuck = f" ({counts['stuck']} resent and refused again)" if counts["stuck"] else ""
-    said = all_counted(
-        [
-            (counts["lost"], "message was lost", "messages were lost"),
-            (counts["pending"], f"message is pending{stuck}", f"messages are pending{stuck}"),
-            (counts["unknown"], "message has an unknown outcome", "messages have an unknown outcome"),
-            (counts["repaired"], "message was delivered after a refusal", "messages were delivered after a refusal"),
-            (counts["expired"], "number expired unseen", "numbers expired unseen"),
-        ]
-    )
-    return f"{_SENTENCES[cause].format(name)}: {', '.join(said) or 'no message was lost'}."
+def _missing(story: list[Sequence]) -> str:
+    """Returns the numbers that the receiver waits for first, where they never arrived; else an empty text."""
+    for sequence in story:
+        if pending := [one for one in sequence.troubles if "pending" in one.counts]:
+            first = min(pending, key=attrgetter("first_undelivered"))
+            low, high, many = first.first_undelivered, first.undelivered, first.counts["pending"]
+            numbers = number_range(low, high) if high - low < many else f"number {low} and {many - 1} more"
+            where = f" of sequence {tx_sequence(sequence.span.tx_sequence_id)}" if len(story) > 1 else ""
+            return f"{numbers}{where}" if _RANKED[first.rank] is Outcome.AWAITED else ""
+    return ""

@@ -60,6 +60,7 @@ def outcome_counts(outcomes: pl.DataFrame) -> pl.DataFrame:
     counts = timed.group_by(_OUTCOME).agg(
         pl.sum("numbers"),
         count_if("stuck"),
+        pl.min("tx_sequence_number").alias("first_number"),
         (pl.col("tx_sequence_number") + pl.col("numbers") - 1).max().alias("last_number"),
         pl.min("first_seen_at").alias("began_at"),
         pl.max("ended_at"),

@@ -187,6 +187,11 @@ def accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame, limit: int) -> F
     }
 
 
+def accepted_counts(counts: pl.DataFrame) -> pl.DataFrame:
+    """Returns the `messages` of each sender and address, of the `counts` of `accepted_since`."""
+    return counts.group_by(_MACHINE).agg(pl.sum("messages"))
+
+
 def first_accepted(accepted: pl.DataFrame, limit: int) -> pl.DataFrame:
     """Returns the first `limit` rows of each sender and address."""
     return first_of(accepted, _MACHINE, _IN_TIME, [False] * len(_IN_TIME), limit).drop("place")

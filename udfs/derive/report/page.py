@@ -26,6 +26,7 @@ from udfs.derive.report.findings import (
     worst_incidents,
 )
 from udfs.derive.report.messages import (
+    accepted_counts,
     accepted_messages,
     conflicts,
     final_acks,
@@ -141,7 +142,7 @@ def listed(chosen: Chosen, sums: Frames, accepted: Frames, options: Options) -> 
         "incident_counts": incident_counts(chosen.incidents),
         "incidents": incidents,
         "arrivals": sums["arrivals"].filter("within").drop("within"),
-        "accepted_counts": accepted["counts"].group_by("source_queue_manager", "address").agg(pl.sum("messages")),
+        "accepted_counts": accepted_counts(accepted["counts"]),
         "conflicts": with_nanoseconds(conflicts(chosen.incidents), since_ns="since"),
         "outcome_counts": outcome_counts(chosen.sequences),
         "places": places(sums["queues"].filter("chosen")),

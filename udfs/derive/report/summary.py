@@ -11,6 +11,7 @@ from udfs.derive.columns import count
 from udfs.derive.report.findings import is_muted, worst_incidents
 from udfs.derive.report.messages import QUEUE, summed_harm
 from udfs.derive.report.rows import Row, Rows, total
+from udfs.replay.advice import machines_of
 
 _LOST_BY = 3
 """Senders and queues that a summary names."""
@@ -56,6 +57,12 @@ def lost_by(queues: pl.DataFrame) -> Rows:
     of_queue = summed_harm(queues, *QUEUE).filter(pl.col("lost") > 0)
     worst = of_queue.sort("lost", *QUEUE, descending=[True, False, False]).head(_LOST_BY)
     return worst.select("lost", *QUEUE).to_dicts()
+
+
+def machines_to_blame(incidents: pl.DataFrame) -> list[str]:
+    """Returns `machines_of` the incidents with lost or stuck messages, the worst first."""
+    harm = incidents.filter((pl.col("lost") > 0) | (pl.col("stuck") > 0))
+    return list(dict.fromkeys(one for row in worst_incidents(harm, harm.height).to_dicts() for one in machines_of(row)))
 
 
 def unrepaired_incidents(incidents: pl.DataFrame) -> Rows:
