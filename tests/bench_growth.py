@@ -1,4 +1,4 @@
-"""By hand: `python tests/bench_growth.py --nights 28` runs equal nights into one warehouse, and says what each cost.
+"""By hand: `python tests/bench_growth.py --nights 30` runs equal nights into one warehouse, and says what each cost.
 
 The traffic of one simulation is cut into captures of equal size, each a night of its own. Captures of all nights
 together are past `in_memory_bytes`, those of one night are not: so a warehouse grows for months.
@@ -22,9 +22,11 @@ _IN_MEMORY = 1.5  # times the size of a night
 def grow(folder: Path, nights: int, megabytes: float) -> list[Watched]:
     """Runs the nights, one after the other, each in a process of its own, into the folder `warehouse`."""
     file_bytes = int(megabytes * 1e6)
-    messages = int(nights * file_bytes / BYTES_PER_MESSAGE * 1.05)
+    messages = int(nights * file_bytes / BYTES_PER_MESSAGE * 1.15)
     simulate(str(folder / "sim"), 1, messages, bodies=(BODY, BODY), disorder=DISORDER, file_bytes=file_bytes)
     captures = sorted((folder / "sim").glob(f"{CAPTURE_PREFIX}_*.pcap"))[:nights]
+    if len(captures) < nights or captures[-1].stat().st_size < file_bytes / 2:
+        raise ValueError(f"The traffic fills only {len(captures)} captures.")
     options = ("--in-memory-bytes", str(int(file_bytes * _IN_MEMORY)), "--warehouse", str(folder / "warehouse"))
     return [watch([*_NIGHTLY, *options, "--captures", str(capture)]) for capture in captures]
 
@@ -41,7 +43,7 @@ def costs(nights: list[Watched]) -> str:
 def main() -> int:
     """Runs the nights, prints what they cost, and returns the exit code."""
     parser = argparse.ArgumentParser("python tests/bench_growth.py", allow_abbrev=False)
-    parser.add_argument("--nights", type=int, default=28)
+    parser.add_argument("--nights", type=int, default=30)
     parser.add_argument("--megabytes", type=float, default=7, help="size of the capture of a night")
     parser.add_argument("--folder", type=Path, help="an empty folder that keeps captures and warehouse")
     options = parser.parse_args()
