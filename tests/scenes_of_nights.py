@@ -151,6 +151,61 @@ def _without_twin(t: Nights) -> None:
     t.rows["messages"] = [row for row in t.rows["messages"] if row["tx_sequence_id"] != 107]
 
 
+def _last_beside_a_range(t: Nights) -> None:
+    t.opened("A>")
+    t.opened("B>", at=5)
+    t.unread("B>", 5)
+    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (22, 9, 1, 0), (40, 11, 1, 0))
+    t.sent("B>", (30, 10, 1, 0), begin=10)
+
+
+def _goes_elsewhere(t: Nights) -> None:
+    next(row for row in t.rows["messages"] if row["stream_id"] == "B>")["destination_queue"] = "other"
+    t.sent("A>", (50, 12, 1, 0), begin=200)
+
+
+def _across_a_range(t: Nights) -> None:
+    t.opened("A>")
+    t.opened("B>", at=25)
+    t.unread("B>", 0)
+    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0))
+    t.sent("B>", (30, 9, 2, 1), begin=10)
+
+
+def _one_sequence(t: Nights) -> None:
+    t.both("A")
+    for nth in range(17):
+        sequence = 8 if nth == 16 else 7
+        t.sent("A>", (1, sequence, 1, 0), begin=10 * nth, source_queue_manager=f"o{nth}", message_id=rf"o{nth}\1")
+    t.acked("A<", 5, 7, 1)
+
+
+def _one_sender_more(t: Nights) -> None:
+    t.sent("A>", (50, 7, 1, 0), begin=900, source_queue_manager="o16", destination_queue="q2", message_id=r"o16\2")
+
+
+def _named_by_address(t: Nights) -> None:
+    t.both("D", src="z", dst="x")
+    t.handshake("D", "gz", "R")
+    for name, src, dst in (("B>", "b", "r"), ("A>", "a", "x"), ("Y>", "c", "y")):
+        t.opened(name, src, dst)
+    t.sent("B>", (10, 7, 1, 0), (20, 8, 1, 0))
+    t.sent("Y>", (15, 11, 2, 1), queue_manager_address="R")
+    t.sent("A>", (30, 9, 1, 0), queue_manager_address="R")
+    t.sent("A>", (40, 10, 1, 0), begin=50)
+
+
+def _named_twice(t: Nights) -> None:
+    t.both("E", src="z", dst="x")
+    t.handshake("E", "gz", "other")
+
+
+def _clock_fell(t: Nights) -> None:
+    t.both("A")
+    t.unread("A<", 5)
+    t.sent("A>", (68, 6, 2, 1), (16, 8, 1, 0))
+
+
 SCENES = {
     "what passed a refused message is known": Scene(_refused_and_passed, _filled),
     "a silent stream begins on a session of which nothing else is judged": Scene(_two_streams, _silent_begins),
@@ -175,4 +230,13 @@ SCENES = {
         _stale_first, lambda t: t.sent("A>", (50, 9, 9, 8), begin=40), Scope.SESSION
     ),
     "one of two that were accepted goes": Scene(_twins, _without_twin, Scope.SESSION),
+    "a message goes to another queue, and its stream is silent": Scene(_last_beside_a_range, _goes_elsewhere),
+    "the state falls to that of a sequence that was settled": Scene(
+        _across_a_range, lambda t: t.rows["stream_gaps"].clear()
+    ),
+    "one sender more uses a sequence of a crowded session": Scene(_one_sequence, _one_sender_more),
+    "an address has two names, so that messages on its way may be for anyone": Scene(_named_by_address, _named_twice),
+    "an OrderAck comes from before the first message, whose time is not the first": Scene(
+        _clock_fell, lambda t: t.acked("A<", 28, 9, 2), Scope.SESSION
+    ),
 }

@@ -23,8 +23,9 @@ from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, sum_outcomes
 from udfs.derive.replay.marks import doubtful_scopes
 from udfs.derive.replay.scopes import TRANSACTIONAL
-from udfs.derive.settled import find_touched, read_tallies, settle
+from udfs.derive.settled import read_tallies, settle
 from udfs.derive.tables import schema_of
+from udfs.derive.touched import find_touched
 from udfs.derive.witness import with_keys
 
 _SOURCES: Mapping[Table, tuple[str, ...]] = {

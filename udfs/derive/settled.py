@@ -15,53 +15,22 @@ follows the time from which they count, or the whole scope. What remains says no
 receiver was in.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
 
 from schemas.tallies import TALLIES
 from schemas.wire import LATEST_ORDER_ACK_NS
-from udfs.derive.columns import PLACE, SEQUENCE, are_in, number_of, row_key, signed, unsigned
+from udfs.derive.columns import PLACE, SEQUENCE, are_in, signed
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
-from udfs.derive.outcomes.slots import cut_packets
 from udfs.derive.outcomes.tallies import receiver_guid, scope_states
-from udfs.derive.replay.acks import MOST_SENDERS, addressee
-from udfs.derive.replay.coverage import select_unreadable
+from udfs.derive.replay.acks import MOST_SENDERS, crowded
 from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
 from udfs.derive.tables import with_columns_of
+from udfs.derive.touched import BEFORE_ALL, LINKS, OF_SENDER, Touched, in_one_only, is_on, numbers_of_ids
 
-_OF_SENDER = ("source_queue_manager", "tx_sequence_id")
 _ON_STREAM = ("scope_key", "stream_id")
-_LINKS = ("message_no", "transaction_no")
-_NAMES = (
-    *("stream_id", "session_id", "sender", "receiver", "sender_guid", "receiver_guid", "receiver_by_address"),
-    *("mid_stream", "first_ns"),
-)
-"""Columns of ENDS on which verdicts depend."""
-_BEFORE_ALL = -(1 << 63)
-_NO_TIMES = pl.DataFrame(schema={"session_id": pl.String, "source_queue_manager": pl.String, "ns": pl.Int64})
-
-
-@dataclass(frozen=True)
-class Touched:
-    """Holds what came, went or changed since the last replay."""
-
-    streams: pl.Series
-    """Names of streams with other names of their ends, or other unread bytes."""
-    went: pl.DataFrame
-    """Messages that are gone, `is_gone`, or other ones: `stream_id`, `message_no` and `transaction_no`."""
-    sequences: pl.DataFrame
-    """Original senders, and TxSequenceIDs of theirs that messages or acknowledgments name."""
-    numbers: pl.Series
-    """TxSequenceIDs of any sender, of acknowledgments that went, or whose stream has other names of its ends."""
-    unaddressed: pl.DataFrame
-    """Acknowledgments that name no sender: the `session_id` that they answer, their `tx_sequence_id` and time, `ns`."""
-    since: pl.DataFrame
-    """Times, `ns`, from which on all is to be judged again of a `session_id`, or of a `source_queue_manager`."""
-    acked_at: pl.DataFrame
-    """Times of acknowledgments, of these: one from before the first message of a scope may tell its state."""
 
 
 @dataclass(frozen=True)
@@ -82,85 +51,9 @@ class Now:
     """Each `scope_key` and time, `ns`, from which on all is to be judged again."""
 
 
-def find_touched(
-    changes: Mapping[str, Frames],
-    ends_before: pl.DataFrame,
-    ends: pl.DataFrame,
-    flows: pl.DataFrame,
-    messages: pl.DataFrame,
-    packets: pl.DataFrame,
-    acks: pl.DataFrame,
-    paired: pl.DataFrame,
-    unread: pl.DataFrame,
-) -> Touched:
-    """Returns what the changes of the sources touch: rows that `came` and `went`, by table.
-
-    `ends_before` are the ENDS of the last replay, `paired` the rows of `pair_acks`.
-    """
-    rows = {name: pl.concat(both.values(), how="diagonal") for name, both in changes.items()}
-    both = ends_before.select(_NAMES), ends.select(_NAMES)
-    renamed = _in_one_only(*both)
-    of_unread = pl.concat([rows["stream_gaps"]["stream_id"], select_unreadable(rows["quarantine"])["stream_id"]])
-    hidden = pl.concat([*(one.filter(_is_on(of_unread)) for one in both), renamed.filter(_is_on(unread["stream_id"]))])
-    unplaced = (
-        rows["messages"].filter("transactional").join(flows, on=FLOW_KEY, how="anti", nulls_equal=True),
-        messages.filter(_is_on(renamed["stream_id"])),
-    )
-    went, acks_went = changes["messages"]["went"], changes["acks"]["went"]
-    of_renamed = acks.filter(_is_on(renamed["stream_id"]))
-    of_acks = pl.concat(of.select(PLACE) for of in (changes["acks"]["came"], of_renamed))
-    named = paired.join(of_acks.select(key=row_key()), on="key", how="semi").with_columns(
-        tx_sequence_id=unsigned(pl.col("sequence"))
-    )
-    cut = (cut_packets(of, packets) for of in changes["streams"].values())
-    places = pl.concat([rows["packets"].select(PLACE), _in_one_only(*cut)])
-    touched = [rows["messages"], messages.join(places, on=PLACE, how="semi"), named.drop_nulls("tx_sequence_id")]
-    since = (
-        hidden.select("session_id", ns="first_ns"),
-        *(of.select("source_queue_manager", ns="captured_ns") for of in unplaced),
-    )
-    acked_at = (
-        named.select("source_queue_manager", "ns"),
-        *(some.select(source_queue_manager=addressee(), ns="captured_ns") for some in (acks_went, of_renamed)),
-        *(
-            some.join(_answered(of), on="stream_id").select("session_id", ns="captured_ns")
-            for of in both
-            for some in (acks_went, of_renamed)
-        ),
-    )
-    return Touched(
-        streams=pl.concat([of_unread, renamed["stream_id"]]).unique(),
-        went=went.select(
-            "stream_id", *_numbers_of_ids(), is_gone=~are_in(went, changes["messages"]["came"].select(PLACE))
-        ),
-        sequences=pl.concat(of.select(_OF_SENDER) for of in touched).unique(),
-        numbers=pl.concat(of["tx_sequence_id"] for of in (acks_went, of_renamed)).drop_nulls().unique(),
-        unaddressed=acks.filter(addressee().is_null())
-        .join(_answered(ends), on="stream_id")
-        .select("session_id", "tx_sequence_id", ns="captured_ns"),
-        acked_at=pl.concat([_NO_TIMES, *acked_at], how="diagonal"),
-        since=pl.concat([_NO_TIMES, *since], how="diagonal").with_columns(pl.col("ns").fill_null(_BEFORE_ALL)),
-    )
-
-
-def _answered(ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns the session whose messages the acknowledgments on each stream are for."""
-    return ends.select("stream_id", session_id=pl.concat_str("receiver", "sender", separator="->"))
-
-
-def _in_one_only(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows that only one of two frames with the same columns has."""
-    both = one, other
-    return pl.concat(rows.join(of, on=one.columns, how="anti", nulls_equal=True) for rows, of in (both, both[::-1]))
-
-
 def _linked(placed: pl.DataFrame, some: pl.DataFrame) -> pl.DataFrame:
     """Returns the sequences of messages that have a message ID or a transaction ID of some others."""
-    return pl.concat(placed.join(some.drop_nulls(no), on=no, how="semi").select(SEQUENCE) for no in _LINKS)
-
-
-def _is_on(streams: pl.Series) -> pl.Expr:
-    return pl.col("stream_id").is_in(streams.implode())
+    return pl.concat(placed.join(some.drop_nulls(no), on=no, how="semi").select(SEQUENCE) for no in LINKS)
 
 
 def read_tallies(rows: pl.DataFrame) -> pl.DataFrame:
@@ -194,7 +87,7 @@ def settle(
     are those that the last replay left, `flows` have their scopes, `watched` are rows of `watched_sessions`, `messages`
     transactional ones, `unread` those of `unread_ranges`.
     """
-    paired = _paired_otherwise(tallies, touched, flows)
+    paired = _paired_otherwise(tallies, touched, messages, flows)
     acked_at = pl.concat([touched.acked_at, paired.select("source_queue_manager", "ns")], how="diagonal")
     broken = ends.join(unread, on="stream_id", how="semi")
     of_session = flows.select("scope_key", "session_id").unique()
@@ -206,7 +99,7 @@ def settle(
         broken.join(of_session, on="session_id").select("scope_key", "first_ns"),
         _since(tallies, touched.since, acked_at, flows, unread),
     )
-    again = _are_touched(tallies, touched, now) | are_in(tallies, paired.select(_OF_SENDER)) | _waits(tallies, watched)
+    again = _are_touched(tallies, touched, now) | are_in(tallies, paired.select(OF_SENDER)) | _waits(tallies, watched)
     while (drawn_in := again | _drawn_in(tallies, again, now)).sum() > again.sum():
         again = drawn_in
     kept = tallies.filter(~again)
@@ -222,18 +115,16 @@ def settle(
     }
 
 
-def _numbers_of_ids() -> list[pl.Expr]:
-    """Returns numbers for message and transaction IDs, null for none."""
-    ids = zip(_LINKS, ("message_id", "tx_transaction_id"), strict=True)
-    return [pl.when(pl.col(of).is_not_null()).then(number_of("source_queue_manager", of)).alias(no) for no, of in ids]
-
-
 def _placed(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Returns scope, stream, sequence and time of messages, and numbers for their message and transaction IDs."""
+    """Returns scope, stream, sequence and time of messages, and numbers for their message and transaction IDs.
+
+    `accepted_above`: it is accepted in any state of a lower sequence, so the state is no lower than it afterwards.
+    """
     numbered = messages.select(
         *(*FLOW_KEY, "stream_offset", "tx_sequence_id", "captured_ns"),
         signed(pl.col("tx_sequence_id")).alias("sequence"),
-        *_numbers_of_ids(),
+        (pl.col("previous_tx_sequence_number") == 0).fill_null(value=False).alias("accepted_above"),
+        *numbers_of_ids(),
     )
     return with_flow(numbered, flows, "scope_key").drop("destination_queue")
 
@@ -246,23 +137,27 @@ def _since(
     A stream with unread bytes that carries its first message of a scope counted from its beginning before.
     """
     broken = flows.join(unread, on="stream_id", how="semi").select(*_ON_STREAM, ns=pl.col("first_ns")).unique()
-    times = [broken.join(tallies, on=_ON_STREAM, how="anti").select("scope_key", pl.col("ns").fill_null(_BEFORE_ALL))]
-    began = tallies.group_by("scope_key").agg(pl.min("first_captured_ns"))
+    times = [broken.join(tallies, on=_ON_STREAM, how="anti").select("scope_key", pl.col("ns").fill_null(BEFORE_ALL))]
+    began = tallies.group_by("scope_key").agg(began_ns=pl.col("first_ns").min_by("first_order"))
     for name in ("session_id", "source_queue_manager"):
         scopes = flows.select("scope_key", name).unique()
         acked = acked_at.drop_nulls(name).join(scopes, on=name).join(began, on="scope_key")
         times.append(since.drop_nulls(name).join(scopes, on=name).select("scope_key", "ns"))
-        times.append(acked.filter(pl.col("ns") <= pl.col("first_captured_ns")).select("scope_key", "ns"))
+        times.append(acked.filter(pl.col("ns") <= pl.col("began_ns")).select("scope_key", "ns"))
     return pl.concat(times)
 
 
 def _are_touched(rows: pl.DataFrame, touched: Touched, now: Now) -> pl.Series:
-    """Returns which rows are touched: themselves, or their scope by other sessions or by messages that went."""
+    """Returns which rows are touched: themselves, or their scope by other sessions or by messages that went.
+
+    So are whole scopes where names may have changed which queue managers messages on unknown legs may be for.
+    """
     of_stream = ("scope_key", *SENDER_THERE, "stream_id")
-    moved = _in_one_only(*(of.select("scope_key", "session_id").unique() for of in (rows, now.flows)))
-    went = rows.filter(_is_on(touched.went.filter("is_gone")["stream_id"]))
+    moved = in_one_only(*(of.select("scope_key", "session_id").unique() for of in (rows, now.flows)))
+    has_legs = pl.col("source_queue_manager").is_in(now.legs["source_queue_manager"].unique().implode())
+    went = rows.filter(is_on(touched.went.filter("is_gone")["stream_id"]) | (is_on(touched.renamed) & has_legs))
     return (
-        rows.select(_is_on(touched.streams)).to_series()
+        rows.select(is_on(touched.streams)).to_series()
         | ~are_in(rows, now.flows.select(of_stream))
         | are_in(rows, touched.sequences)
         | rows["tx_sequence_id"].is_in(touched.numbers.implode())
@@ -271,17 +166,30 @@ def _are_touched(rows: pl.DataFrame, touched: Touched, now: Now) -> pl.Series:
     )
 
 
-def _paired_otherwise(tallies: pl.DataFrame, touched: Touched, flows: pl.DataFrame) -> pl.DataFrame:
+def _paired_otherwise(
+    tallies: pl.DataFrame, touched: Touched, messages: pl.DataFrame, flows: pl.DataFrame
+) -> pl.DataFrame:
     """Returns acknowledgments that name no sender, each with a `source_queue_manager` that it is for only now, or was.
 
-    That is a sender that is new to their session or gone; and on a session that is or was crowded, all of its senders.
+    That is a sender that is new to their session or gone; and on a session that is or was crowded, all of its senders,
+    and all that use a sequence there which another one uses only now, or did.
     """
     both = [of.select(SENDER_THERE).unique() for of in (tallies, flows)]
-    changed = _in_one_only(*both)
+    changed = in_one_only(*both)
     senders = pl.concat(both).unique()
     crowds = senders.group_by("session_id").len().filter(pl.col("len") > MOST_SENDERS)
     of_crowds = senders.join(changed, on="session_id", how="semi").join(crowds, on="session_id", how="semi")
-    return touched.unaddressed.join(pl.concat([changed, of_crowds]).unique(), on="session_id")
+    on_crowded = with_flow(messages.select(*FLOW_KEY, "tx_sequence_id"), crowded(flows), "session_id")
+    used = [of.select(*SENDER_THERE, "tx_sequence_id").unique() for of in (crowded(tallies), on_crowded)]
+    sequence = ("session_id", "tx_sequence_id")
+    of_sequences = pl.concat(used).join(in_one_only(*used), on=sequence, how="semi").unique()
+    return pl.concat(
+        [
+            touched.unaddressed.join(pl.concat([changed, of_crowds]).unique(), on="session_id"),
+            touched.unaddressed.join(of_sequences, on=sequence),
+        ],
+        how="diagonal",
+    )
 
 
 def _waits(rows: pl.DataFrame, watched: pl.DataFrame) -> pl.Series:
@@ -302,7 +210,7 @@ def _drawn_in(rows: pl.DataFrame, again: pl.Series, now: Now) -> pl.Series:
     of_again, kept = rows.filter(again), rows.filter(~again)
     to_judge = now.placed.join(kept, on=SEQUENCE, how="anti")
     cuts = _cuts(rows, of_again, kept, to_judge, now)
-    sequences = pl.concat([of_again.select(_OF_SENDER), to_judge.select(_OF_SENDER)])
+    sequences = pl.concat([of_again.select(OF_SENDER), to_judge.select(OF_SENDER)])
     offsets = pl.concat(
         [
             to_judge.select(*_ON_STREAM, offset="stream_offset"),
@@ -319,6 +227,7 @@ def _drawn_in(rows: pl.DataFrame, again: pl.Series, now: Now) -> pl.Series:
         | (pl.col("sequence") >= pl.min_horizontal("sequence_cut", "last_sequence"))
         | (pl.col("sequence") > pl.col("kept_sequence"))
         | ((pl.col("sequence") == pl.col("kept_sequence")) & (pl.col("last_number") > pl.col("kept_number")))
+        | ((pl.col("sequence") == pl.col("kept_sequence")) & ~pl.col("rises"))
     )
     later, unclear = (
         found.select((pl.col("is_cut") & condition).fill_null(value=False)).to_series()
@@ -335,10 +244,11 @@ def _cuts(
 
     `is_cut`: something of it is judged. `is_whole`: then all is, because a fact about the whole scope is another one.
     `is_unclear`: so it is if no more is drawn in, because the state behind the kept rows is in doubt, or not theirs.
-    `kept_sequence` and `kept_number` are that state, `last_sequence` that of the scope before.
+    `kept_sequence` and `kept_number` are that state, `last_sequence` that of the scope before. `rises`: what is judged
+    surely sets another one, so that the kept one is not the last.
     """
     begins = (
-        to_judge.select("scope_key", "sequence", ns=pl.col("captured_ns").fill_null(_BEFORE_ALL)),
+        to_judge.select("scope_key", "sequence", ns=pl.col("captured_ns").fill_null(BEFORE_ALL)),
         of_again.select("scope_key", "sequence", ns="first_captured_ns", order="first_order"),
         now.since,
         _moved_ranges(kept, to_judge, now),
@@ -353,7 +263,8 @@ def _cuts(
         pl.col("state_sequence", "state_number").max_by("last_order").name.replace("state_", "kept_"),
         in_doubt=pl.col("last_unknown").max() // 2 > pl.col("last_from_zero").max().fill_null(0),
     )
-    for more in (states, facts, left, _now_several(now.flows)):
+    rising = to_judge.filter("accepted_above").select("scope_key", rises=pl.lit(value=True)).unique()
+    for more in (states, facts, left, rising, _now_several(now.flows)):
         cuts = cuts.join(more, on="scope_key", how="left")
     is_addressed = pl.col("scope_key").is_in(_newly_addressed(kept, to_judge, now).implode())
     is_gone = pl.col("order").is_not_null() & ~pl.col("scope_key").is_in(to_judge["scope_key"].unique().implode())
@@ -364,7 +275,12 @@ def _cuts(
         | is_gone
     )
     is_unclear = pl.col("in_doubt") | (pl.col("kept_sequence") >= pl.col("sequence"))
-    return cuts.with_columns(is_whole.alias("is_whole"), is_unclear.alias("is_unclear"), is_cut=pl.lit(value=True))
+    return cuts.with_columns(
+        is_whole.alias("is_whole"),
+        is_unclear.alias("is_unclear"),
+        pl.col("rises").fill_null(value=False),
+        is_cut=pl.lit(value=True),
+    )
 
 
 def _moved_ranges(kept: pl.DataFrame, to_judge: pl.DataFrame, now: Now) -> pl.DataFrame:
