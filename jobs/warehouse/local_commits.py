@@ -55,6 +55,7 @@ _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 """Marks for a terminal, which delta-rs puts between the parts of an error."""
 _ATTEMPTS = 5
 _FILE_ROWS = 200_000
+"""Most rows of a file that this process writes."""
 _CHECKPOINT_EVERY = 100
 """Versions after which Spark makes a checkpoint at the latest: it costs seconds, and `maintain` makes one as well."""
 
