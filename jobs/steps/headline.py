@@ -47,7 +47,7 @@ class Figures(NamedTuple):
     """Since when and to which queue, in the words of `where`."""
     stuck_where: str = ""
     machines: str = ""
-    """Where an operator has to go."""
+    """Says where an operator has to go."""
 
 
 def located(figures: Figures, places: Mapping[str, Any], machines: Sequence[str], names: Names) -> Figures:
