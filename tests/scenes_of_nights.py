@@ -200,6 +200,24 @@ def _named_twice(t: Nights) -> None:
     t.handshake("E", "gz", "other")
 
 
+def _twin_by_address(t: Nights) -> None:
+    t.both("D", src="z", dst="x")
+    t.handshake("D", "gz", "R")
+    t.opened("B>", "b", "r")
+    t.opened("A>", "a", "x")
+    t.sent("B>", (10, 7, 1, 0), message_id=r"source\5")
+    t.sent("B>", (12, 8, 1, 0), begin=10)
+    t.sent("A>", (20, 9, 1, 0), message_id=r"source\5", queue_manager_address="R", destination_queue="other")
+
+
+def _not_named_yet(t: Nights) -> None:
+    t.both("B")
+    t.both("Y", dst="y")
+    t.handshake("B", "ga", "R")
+    t.sent("B>", (10, 7, 1, 0), (12, 8, 1, 0), (14, 9, 1, 0))
+    t.sent("Y>", (50, 7, 2, 1), queue_manager_address="R")
+
+
 def _clock_fell(t: Nights) -> None:
     t.both("A")
     t.unread("A<", 5)
@@ -236,6 +254,8 @@ SCENES = {
     ),
     "one sender more uses a sequence of a crowded session": Scene(_one_sequence, _one_sender_more),
     "an address has two names, so that messages on its way may be for anyone": Scene(_named_by_address, _named_twice),
+    "one of two that were accepted may be on its way": Scene(_twin_by_address, _named_twice),
+    "a message with an old sequence was on its way": Scene(_not_named_yet, lambda t: t.handshake("Y", "ga", "R")),
     "an OrderAck comes from before the first message, whose time is not the first": Scene(
         _clock_fell, lambda t: t.acked("A<", 28, 9, 2), Scope.SESSION
     ),

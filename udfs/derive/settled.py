@@ -21,7 +21,7 @@ import polars as pl
 
 from schemas.tallies import TALLIES
 from schemas.wire import LATEST_ORDER_ACK_NS
-from udfs.derive.columns import PLACE, SEQUENCE, are_in, signed
+from udfs.derive.columns import PLACE, SEQUENCE, are_in, count, signed
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
 from udfs.derive.outcomes.tallies import receiver_guid, scope_states
@@ -150,14 +150,16 @@ def _since(
 def _are_touched(rows: pl.DataFrame, touched: Touched, now: Now) -> pl.Series:
     """Returns which rows are touched: themselves, or their scope by other sessions or by messages that went.
 
-    So are whole scopes where names may have changed which queue managers messages on unknown legs may be for.
+    So is, whatever the reason, a sequence that has more or fewer messages on a stream than its rows counted.
     """
     of_stream = ("scope_key", *SENDER_THERE, "stream_id")
     moved = in_one_only(*(of.select("scope_key", "session_id").unique() for of in (rows, now.flows)))
-    has_legs = pl.col("source_queue_manager").is_in(now.legs["source_queue_manager"].unique().implode())
-    went = rows.filter(is_on(touched.went.filter("is_gone")["stream_id"]) | (is_on(touched.renamed) & has_legs))
+    went = rows.filter(is_on(touched.went.filter("is_gone")["stream_id"]))
+    counted = now.placed.group_by(*SEQUENCE, "stream_id").agg(messages=count())
+    differ = in_one_only(rows.select(counted.columns), counted)
     return (
         rows.select(is_on(touched.streams)).to_series()
+        | are_in(rows, differ.select(SEQUENCE))
         | ~are_in(rows, now.flows.select(of_stream))
         | are_in(rows, touched.sequences)
         | rows["tx_sequence_id"].is_in(touched.numbers.implode())
@@ -198,7 +200,8 @@ def _waits(rows: pl.DataFrame, watched: pl.DataFrame) -> pl.Series:
         watched, on=SENDER_THERE, how="left", maintain_order="left", suffix="_now"
     )
     times, whole = (pl.col(name, f"{name}_now") for name in ("watched_ns", "answers_whole"))
-    is_undecided = pl.min_horizontal(times) - pl.col("last_captured_ns") <= LATEST_ORDER_ACK_NS
+    is_overdue = pl.min_horizontal(times) - pl.col("last_captured_ns") > LATEST_ORDER_ACK_NS
+    is_undecided = ~is_overdue | pl.any_horizontal(times.is_null())
     changes = pl.col("answers_whole").ne_missing(pl.col("answers_whole_now")) | (
         is_undecided & pl.col("watched_ns").ne_missing(pl.col("watched_ns_now"))
     )
@@ -251,7 +254,7 @@ def _cuts(
         to_judge.select("scope_key", "sequence", ns=pl.col("captured_ns").fill_null(BEFORE_ALL)),
         of_again.select("scope_key", "sequence", ns="first_captured_ns", order="first_order"),
         now.since,
-        _moved_ranges(kept, to_judge, now),
+        _moved_ranges(kept, of_again, to_judge, now),
     )
     cuts = pl.concat(begins, how="diagonal").group_by("scope_key").agg(pl.min("sequence", "ns", "order"))
     states = scope_states(rows).select("scope_key", "several_receivers", last_sequence="state_sequence")
@@ -263,7 +266,7 @@ def _cuts(
         pl.col("state_sequence", "state_number").max_by("last_order").name.replace("state_", "kept_"),
         in_doubt=pl.col("last_unknown").max() // 2 > pl.col("last_from_zero").max().fill_null(0),
     )
-    rising = to_judge.filter("accepted_above").select("scope_key", rises=pl.lit(value=True)).unique()
+    rising = to_judge.group_by("scope_key").agg(rises=pl.col("accepted_above").any())
     for more in (states, facts, left, rising, _now_several(now.flows)):
         cuts = cuts.join(more, on="scope_key", how="left")
     is_addressed = pl.col("scope_key").is_in(_newly_addressed(kept, to_judge, now).implode())
@@ -278,21 +281,22 @@ def _cuts(
     return cuts.with_columns(
         is_whole.alias("is_whole"),
         is_unclear.alias("is_unclear"),
-        pl.col("rises").fill_null(value=False),
+        pl.col("rises").fill_null(value=True),
         is_cut=pl.lit(value=True),
     )
 
 
-def _moved_ranges(kept: pl.DataFrame, to_judge: pl.DataFrame, now: Now) -> pl.DataFrame:
+def _moved_ranges(kept: pl.DataFrame, of_again: pl.DataFrame, to_judge: pl.DataFrame, now: Now) -> pl.DataFrame:
     """Returns per scope times of unread ranges that would stand before what is kept, and behind it otherwise.
 
-    They follow the last message that is kept on a stream with others to judge; or a silent stream with some began just
-    when the last message that is kept came.
+    They follow the last message that is kept on a stream with others to judge, if that was the last one there; or a
+    silent stream with some began just when the last message that is kept came.
     """
     tails = (
         kept.group_by(_ON_STREAM)
         .agg(pl.max("last_offset"), ns=pl.max("last_captured_ns"))
         .join(to_judge, on=_ON_STREAM, how="semi")
+        .join(of_again, on=_ON_STREAM, how="anti")
         .join(now.unread.select("stream_id", "stream_offset"), on="stream_id")
         .filter(pl.col("stream_offset") > pl.col("last_offset"))
     )

@@ -30,10 +30,8 @@ class Touched:
 
     streams: pl.Series
     """Names of streams with other names of their ends, or other unread bytes."""
-    renamed: pl.Series
-    """Those with other names of their ends."""
     went: pl.DataFrame
-    """Messages that are gone from their flow, `is_gone`, or other ones: `stream_id`, and numbers of their IDs."""
+    """Messages that may be gone from their flow, `is_gone`, or other ones: `stream_id`, and numbers of their IDs."""
     sequences: pl.DataFrame
     """Original senders, and TxSequenceIDs of theirs that messages or acknowledgments name."""
     numbers: pl.Series
@@ -66,12 +64,11 @@ def find_touched(
     renamed = in_one_only(*both)
     of_unread = pl.concat([rows["stream_gaps"]["stream_id"], select_unreadable(rows["quarantine"])["stream_id"]])
     hidden = pl.concat([*(one.filter(is_on(of_unread)) for one in both), renamed.filter(is_on(unread["stream_id"]))])
-    unplaced = (
-        rows["messages"].filter("transactional").join(flows, on=FLOW_KEY, how="anti", nulls_equal=True),
-        messages.filter(is_on(renamed["stream_id"])),
-    )
+    on_renamed = messages.filter(is_on(renamed["stream_id"]))
+    unplaced = rows["messages"].filter("transactional").join(flows, on=FLOW_KEY, how="anti", nulls_equal=True)
     went, acks_went = changes["messages"]["went"], changes["acks"]["went"]
     came = changes["messages"]["came"].filter("transactional")
+    is_gone = ~are_in(went, came.select("stream_offset", *FLOW_KEY))
     of_renamed = acks.filter(is_on(renamed["stream_id"]))
     of_acks = pl.concat(of.select(PLACE) for of in (changes["acks"]["came"], of_renamed))
     named = paired.join(of_acks.select(key=row_key()), on="key", how="semi").with_columns(
@@ -82,7 +79,7 @@ def find_touched(
     touched = [rows["messages"], messages.join(places, on=PLACE, how="semi"), named.drop_nulls("tx_sequence_id")]
     since = (
         hidden.select("session_id", ns="first_ns"),
-        *(of.select("source_queue_manager", ns="captured_ns") for of in unplaced),
+        *(of.select("source_queue_manager", ns="captured_ns") for of in (unplaced, on_renamed)),
     )
     acked_at = (
         named.select("source_queue_manager", "ns"),
@@ -95,9 +92,11 @@ def find_touched(
     )
     return Touched(
         streams=pl.concat([of_unread, renamed["stream_id"]]).unique(),
-        renamed=renamed["stream_id"].unique(),
-        went=went.select(
-            "stream_id", *numbers_of_ids(), is_gone=~are_in(went, came.select("stream_offset", *FLOW_KEY))
+        went=pl.concat(
+            [
+                went.select("stream_id", *numbers_of_ids(), is_gone=is_gone),
+                on_renamed.select("stream_id", *numbers_of_ids(), is_gone=pl.lit(value=True)),
+            ]
         ),
         sequences=pl.concat(of.select(OF_SENDER) for of in touched).unique(),
         numbers=pl.concat(of["tx_sequence_id"] for of in (acks_went, of_renamed)).drop_nulls().unique(),
