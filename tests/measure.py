@@ -6,8 +6,9 @@ import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any, NamedTuple, Self
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -44,35 +45,98 @@ class Watched(NamedTuple):
         return self.pythons_mb[0] if self.pythons_mb else 0.0
 
 
-def _family(root: int) -> list[tuple[bool, int, int]]:
-    """Returns whether a process is a JVM, its ticks with those of ended children, and its ID; so of each descendant."""
-    children: dict[int, list[int]] = defaultdict(list)
-    ticks: dict[int, tuple[bool, int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, _, rest = path.read_text().rpartition(")")
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended since, and its parent counts it
-        fields, pid = rest.split(), int(path.parent.name)
-        children[int(fields[1])].append(pid)
-        ticks[pid] = name.endswith("(java"), sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
-    found, family = [], [root]
-    while family:
-        pid = family.pop()
-        if pid in ticks:
-            found.append((*ticks[pid], pid))
-        family += children[pid]
-    return found
+@dataclass(slots=True)
+class _Process:
+    """Holds what was last seen of a process."""
+
+    parent: tuple[int, str] | None
+    """What identifies its first parent that was seen; None for the root."""
+    java: bool
+    own: int
+    """Ticks that it spent itself."""
+    of_ended: int
+    """Ticks of its children that ended, and for which it waited."""
+    alive: bool = True
+
+
+class Family:
+    """Follows a process and its descendants: how much CPU time they spent, and how much memory they hold.
+
+    A process that was killed, or for which nobody waited, counts with what it had spent when it was last seen.
+    """
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._seen: dict[tuple[int, str], _Process] = {}
+        self._lock = Lock()
+
+    def look(self) -> list[tuple[bool, int]]:
+        """Returns whether a living process is a JVM, and its ID; so of each."""
+        with self._lock:
+            return self._look()
+
+    def ticks(self) -> int:
+        """Looks, and returns the ticks of all processes since the root began, ended ones included."""
+        with self._lock:
+            self._look()
+            children = defaultdict(list)
+            for key, process in self._seen.items():
+                children[process.parent].append(key)
+
+            def spent(key: tuple[int, str]) -> int:
+                ended = living = 0
+                for child in children[key]:
+                    if self._seen[child].alive:
+                        living += spent(child)
+                    else:
+                        ended += spent(child)
+                return self._seen[key].own + max(self._seen[key].of_ended, ended) + living
+
+            return sum(map(spent, children[None]))
+
+    def _look(self) -> list[tuple[bool, int]]:
+        found: dict[int, tuple[tuple[int, str], int, _Process]] = {}
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                name, _, rest = path.read_text().rpartition(")")
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has ended since
+            fields, pid = rest.split(), int(path.parent.name)
+            utime, stime, cutime, cstime = map(int, fields[11:15])
+            process = _Process(None, name.endswith("(java"), utime + stime, cutime + cstime)
+            found[pid] = (pid, fields[19]), int(fields[1]), process  # its start tells it from another with its ID
+        living = []
+        for pid, (key, parent, process) in found.items():
+            if before := self._seen.get(key):
+                process.parent = before.parent  # it may have another since its own one ended
+            elif pid != self._root:
+                if not self._descends(parent, found):
+                    continue
+                process.parent = found[parent][0]
+            living.append((key, process))
+        for process in self._seen.values():
+            process.alive = False
+        self._seen.update(living)
+        return [(process.java, key[0]) for key, process in living]
+
+    def _descends(self, pid: int, found: dict[int, tuple[tuple[int, str], int, _Process]]) -> bool:
+        """Returns whether a process is the root or one of its descendants."""
+        while pid in found:
+            key, parent, _ = found[pid]
+            if pid == self._root or key in self._seen:
+                return True
+            pid = parent
+        return False
 
 
 class Memory:
-    """Watches, in a thread of its own, how much memory a process and its descendants hold.
+    """Watches, in a thread of its own, how much memory the processes of a family hold.
 
     What a process holds in its last quarter of a second may be missed.
     """
 
-    def __init__(self, root: int) -> None:
-        self._root, self._ended = root, Event()
+    def __init__(self, family: Family) -> None:
+        self._family, self._ended = family, Event()
         self._peaks: dict[int, tuple[bool, float]] = {}
         self.together_mb = 0.0
         """The largest sum of their memory at one moment; what forked processes share counts for each."""
@@ -89,7 +153,7 @@ class Memory:
     def look(self) -> None:
         """Notes the most memory that each process has held, and the sum of what they hold now."""
         together_mb = 0.0
-        for java, _, pid in _family(self._root):
+        for java, pid in self._family.look():
             if not java and not _program(pid).startswith(_WATCHED):
                 continue  # a shell, or what a JVM forks, which shares all its memory for a moment
             peak_mb, now_mb = _memory_mb(pid)
@@ -130,28 +194,26 @@ def watch(command: Sequence[str]) -> Watched:
     """
     began = time.monotonic()
     steps: dict[str, Cost] = {}
-    last, lines = Cost(0, 0), []
+    last = Cost(0, 0)
+    lines: list[str] = []
 
     def spent() -> Cost:
-        ticks = sum(ticks for _, ticks, _ in _family(process.pid))
-        return Cost(time.monotonic() - began, ticks * _TICK_S)
+        return Cost(time.monotonic() - began, family.ticks() * _TICK_S)
 
-    with (
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process,
-        Memory(process.pid) as memory,
-    ):
-        before = last
-        for line in process.stderr or ():
-            last = spent()  # when the process has ended, its children are no longer its own
-            lines.append(line)
-            about = json.loads(line) if line.startswith("{") else {}
-            if "seconds" in about and "step" in about:
-                steps[about["step"]], before = last.less(before), last
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        family = Family(process.pid)
+        with Memory(family) as memory:
+            for line in process.stderr or ():
+                lines.append(line)
+                about = json.loads(line) if line.startswith("{") else {}
+                if "seconds" in about and "step" in about:
+                    now = spent()
+                    steps[about["step"]], last = now.less(last), now
+        cost = spent()  # the process has ended, and nobody has waited for it yet
     if process.returncode:
         failure = subprocess.CalledProcessError(process.returncode, command, stderr="".join(lines))
         failure.add_note("".join(lines[-_SHOWN:]))
         raise failure
-    cost = last._replace(wall_s=time.monotonic() - began)
     return Watched(cost, steps, memory.jvm_mb, memory.python_mb, memory.together_mb)
 
 

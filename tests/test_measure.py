@@ -32,6 +32,24 @@ def test_a_command_is_watched_step_by_step() -> None:
     assert found.jvm_mb == 0
 
 
+_KILLED = """
+import os, signal, time
+pid = os.fork()
+if pid == 0:
+    end = time.process_time() + 1
+    while time.process_time() < end: pass
+    time.sleep(60)
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that nobody waits for it, and no process counts it
+time.sleep(3)
+os.kill(pid, signal.SIGKILL)
+time.sleep(0.5)
+"""
+
+
+def test_what_a_killed_process_had_spent_counts() -> None:
+    assert watch([sys.executable, "-c", _KILLED]).cost.cpu_s >= 1
+
+
 def watched(cpu_s: float, **steps: float) -> Watched:
     cost = Cost(2 * cpu_s, cpu_s)
     return Watched(cost, {name: Cost(0, spent) for name, spent in steps.items()}, 1000, [300, 200], 1500)
