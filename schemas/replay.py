@@ -238,7 +238,7 @@ VERDICTS = Table(
         Column(
             "content_hash",
             LONG,
-            "xxhash64 of the columns that a resend repeats: message ID, SentTime, transaction, class, label, sizes, "
+            "Hash of the columns that a resend repeats: message ID, SentTime, transaction, class, label, sizes, "
             "body, body type, tag and correlation ID.",
             nullable=False,
         ),

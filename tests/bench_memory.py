@@ -8,6 +8,7 @@ import ctypes
 import gc
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -17,9 +18,8 @@ from made_rows import made
 from replay_tables import replay_all
 
 from jobs.engine.in_process import InProcess
-from jobs.replaying import conversations, explaining, fates, inputs, judging
 from jobs.replaying.sources import read_sources
-from udfs.derive.frames import Derivation, Frames, to_frame
+from udfs.derive.frames import Derivation, Frames, Work, to_frame
 from udfs.derive.tables import schema_of
 
 _MOST_SHOWN = 20
@@ -33,12 +33,6 @@ class Held(NamedTuple):
     name: str
 
 
-def names() -> dict[int, str]:
-    """Returns the names of all derivations by their identity."""
-    pages = (conversations, explaining, fates, inputs, judging)
-    return {id(of): name for page in pages for name, of in vars(page).items() if isinstance(of, Derivation)}
-
-
 def memory_mb(kind: str) -> float:
     """Returns the memory that this process has, VmRSS, or the most since it was last reset, VmHWM."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -49,7 +43,6 @@ def measure(messages: int, scopes: int) -> list[Held]:
     """Replays made messages; returns what each step held, the most first."""
     found: list[Held] = []
     tables = {table: to_frame(rows) for table, rows in made(messages, scopes).items()}
-    known = names()
     libc = ctypes.CDLL("libc.so.6")
 
     def noted(name: str, work: Callable[[], Any]) -> Any:
@@ -61,8 +54,9 @@ def measure(messages: int, scopes: int) -> list[Held]:
         found.append(Held(memory_mb("VmHWM") - before, time.monotonic() - began, name))
         return result
 
-    def derive(_: InProcess, derivation: Derivation, **given: pl.DataFrame) -> Frames:
-        return noted(known.get(id(derivation), "another derivation"), lambda: derivation.run(**given))  # type: ignore[no-any-return]
+    def derive(_: InProcess, work: Work, **given: pl.DataFrame) -> Frames:
+        name = getattr(work.func if isinstance(work, partial) else work, "__name__", "another derivation")
+        return noted(name, lambda: Derivation.of(work).run(**given))  # type: ignore[no-any-return]
 
     plain = InProcess.run
 

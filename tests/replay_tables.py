@@ -5,7 +5,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -15,11 +15,11 @@ import pyarrow as pa
 from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import Conversations, unite
 from jobs.replaying.explaining import Explained, find_by_facts, find_on_messages, put_together, with_proof
-from jobs.replaying.fates import LITERAL_TALLIES, Fates, add_up, find_fates, find_transactions
+from jobs.replaying.fates import Fates, add_up, find_fates, find_transactions
 from jobs.replaying.flow import Options
 from jobs.replaying.flow import replay as write_all
 from jobs.replaying.in_process import accept_by_fold
-from jobs.replaying.inputs import CROWDED, Inputs, pair, read_inputs, watch
+from jobs.replaying.inputs import Inputs, pair, read_inputs, watch
 from jobs.replaying.judging import judge_messages
 from jobs.replaying.settled import Settled, nothing_settled
 from jobs.replaying.sources import SOURCES, Sources
@@ -27,6 +27,8 @@ from schemas.replay import ENDS, STATES, Reading, Scope
 from schemas.table import Table
 from schemas.wire import UNLIMITED
 from udfs.derive.frames import to_frame
+from udfs.derive.outcomes.tallies import tally
+from udfs.derive.replay.acks import crowded
 
 Row: TypeAlias = Any
 """A row with its columns as attributes."""
@@ -173,7 +175,9 @@ class Replayed:
     @cached_property
     def _sums(self) -> dict[str, pl.DataFrame]:
         told = None if self.reading is Reading.LITERAL else self.fates
-        tallies = told.tallies if told else self.engine.one(LITERAL_TALLIES, verdicts=self.verdicts)
+        tallies = (
+            told.tallies if told else self.engine.one(partial(tally, reading=Reading.LITERAL), verdicts=self.verdicts)
+        )
         return add_up(self.engine, self.sources, self.once, self.inputs, tallies, told, self.scope)
 
     @property
@@ -199,7 +203,7 @@ class Replayed:
     @cached_property
     def _acks(self) -> pl.DataFrame:
         tallies, once = self.fates.tallies, self.once
-        used = self.engine.one(CROWDED, flows=tallies)
+        used = self.engine.one(crowded, flows=tallies)
         return pair(self.engine, once.counted(self.sources.acks), self.inputs.every_end, tallies, used)
 
     @cached_property

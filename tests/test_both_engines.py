@@ -32,7 +32,7 @@ from schemas.messages import DECODED_TABLES, MESSAGES, TABLE_OF
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Scope
 from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row
-from udfs.derive.frames import ALL, Derivation, Frames, to_frame
+from udfs.derive.frames import Derivation, Frames, to_frame
 from udfs.derive.tables import schema_of
 from udfs.passes.decode import decode_packets
 from udfs.passes.options import IngestOptions
@@ -177,7 +177,7 @@ def test_both_engines_derive_the_same(
 ) -> None:
     """Of few rows without groups, the engine on Spark derives in this process, too."""
     monkeypatch.setattr(on_spark, "_FEW_ROWS", few_rows)
-    derivation = Derivation(_deriving(), {"left": ALL, "right": ("key", "value")}, by, ("few",))
+    derivation = Derivation(_deriving(), by, ("few",), {"right": ("key", "value")})
     of_right, of_few = row(key=STRING, value=LONG, unused=STRING), row(name=STRING)
     rows: list[tuple[list[dict[str, Any]], RowType]] = [
         (list(_rows(left)), NESTED),
@@ -195,7 +195,7 @@ def test_both_engines_derive_the_same(
 
 
 def test_what_a_derivation_makes_goes_below_rows_of_a_table(spark: SparkSession) -> None:
-    same = Derivation(lambda rows: rows, {"rows": ALL}, ("capture_id",))
+    same = Derivation(lambda rows: rows, ("capture_id",))
     clock = pl.Series("clock_steps", [[{"frame": 1, "step_ns": -5}], None], schema_of(CAPTURES.arrow)["clock_steps"])
     given = pl.DataFrame({"capture_id": ["a", "b"], "uri": ["x", "y"], "size_bytes": [1, 2], "clock_steps": clock})
     here, there, table = InProcess(), in_memory(spark, {}), to_spark(spark, given)

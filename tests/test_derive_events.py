@@ -18,7 +18,7 @@ from schemas.replay import FINDINGS, VERDICTS
 from schemas.table import RowType
 from udfs.derive.facts.events import outcome_counts
 from udfs.derive.tables import schema_of
-from udfs.derive.witness import find_frames, keys_of, places_of, with_frames
+from udfs.derive.witness import find_frames, places_of, with_frames
 from udfs.replay.incidents import OutcomeCount
 
 Row = Mapping[str, Any]
@@ -86,7 +86,9 @@ def test_the_role_of_a_packet_is_its_verdict_or_its_type() -> None:
     ]
     keys = pl.DataFrame({"witness": [[f"{A}@{at}" for at in (*range(6), 10)], [f"{A}@{at}" for at in (3, 11, 99)], []]})
     every_verdict = frame(VERDICTS.arrow, [judged(A, at, one) for at, one in enumerate(verdicts)] + [judged(B, 3, "x")])
-    found = find_frames(keys, frame(PACKETS.arrow, packets), every_verdict, CAPTURED)
+    places = places_of(rows=keys)
+    of_places = frame(PACKETS.arrow, packets).join(places, on=("stream_id", "stream_offset"), how="semi")
+    found = find_frames(of_places, every_verdict, CAPTURED)
     shown = dict(found.select("key", pl.col("packet").struct.field("role")).rows())
     roles = ["accepted"] * 3 + ["duplicate", "refused", "not_judged", "order_ack", "user_message"]
     assert shown == dict(zip([f"{A}@{at}" for at in (*range(6), 10, 11)], roles, strict=True))
@@ -95,8 +97,7 @@ def test_the_role_of_a_packet_is_its_verdict_or_its_type() -> None:
     assert one == {"role": "duplicate", "uri": "night.pcap", "capture_id": "c", "frame_number": 4, "captured_at": None}
     (other,) = found.filter(pl.col("key") == f"{A}@11")["packet"].to_list()
     assert (other["uri"], other["capture_id"]) == (None, "not listed")
-    places = places_of(keys)
-    assert min(places.rows()) == (f"{A}@0", A, 0)
+    assert min(places.rows()) == (A, 0)
     assert places.height == len(shown) + 1
 
 
@@ -113,7 +114,7 @@ def test_a_witness_lists_packets_in_order_of_time() -> None:
             {"kind": "null among them", "witness": [None, f"{A}@7"]},
         ],
     )
-    frames = find_frames(keys_of(rows, rows), packets, frame(VERDICTS.arrow), CAPTURED)
+    frames = find_frames(packets, frame(VERDICTS.arrow), CAPTURED)
     told = with_frames(rows, frames)
     assert told.schema == schema_of(FINDINGS.arrow)
     shown = {
@@ -139,7 +140,7 @@ def test_a_witness_lists_packets_in_order_of_time() -> None:
 
 def test_a_witness_of_nothing() -> None:
     rows = frame(keyed(INCIDENTS))
-    frames = find_frames(keys_of(rows), frame(PACKETS.arrow), frame(VERDICTS.arrow), CAPTURED.clear())
+    frames = find_frames(frame(PACKETS.arrow), frame(VERDICTS.arrow), CAPTURED.clear())
     told = with_frames(rows, frames)
     assert (told.height, told.schema) == (0, schema_of(INCIDENTS.arrow))
     one = pl.DataFrame([{"witness": [f"{A}@1"]}], {"witness": pl.List(pl.String)})

@@ -1,6 +1,7 @@
 """What a report and a summary list and count: sums over sessions, and choices among few rows."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import polars as pl
 import pyarrow as pa
@@ -11,12 +12,12 @@ from schemas.ingest import CAPTURES
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, Verdict
 from schemas.table import BOOL, LONG, STRING, row
-from udfs.derive.frames import Derivation
+from udfs.derive.frames import Derivation, Work
 from udfs.derive.report import findings as listed
 from udfs.derive.report import messages, period, sessions, summary
-from udfs.derive.report.of_session import Period, merged, of_session, session_sums
+from udfs.derive.report.of_session import Period, merged, of_session
 from udfs.derive.report.page import proofs, witness_keys
-from udfs.derive.report.pictures import asked, carriers, drawn, holes, order_acks, pictures, points, stairs
+from udfs.derive.report.pictures import asked, carriers, holes, of_drawn, order_acks, pictures, points, stairs
 from udfs.derive.tables import schema_of
 
 SINCE = datetime(2026, 3, 3, tzinfo=UTC)
@@ -210,13 +211,19 @@ def test_sums_of_some_sessions_each_make_those_of_all() -> None:
     assert whole["health"]["session_id"].to_list() == ["a"]
 
 
-@pytest.mark.parametrize("step", [session_sums(Period(SINCE, (), 0, NS, 1, 1)), drawn(SINCE, 3, 10)])
-def test_steps_over_sessions_work_on_no_rows(step: Derivation) -> None:
+@pytest.mark.parametrize(
+    ("step", "other"),
+    [
+        (partial(of_session, period=Period(SINCE, (), 0, NS, 1, 1)), "outcomes"),
+        (partial(of_drawn, since=SINCE, scopes=3, limit=10), "gaps"),
+    ],
+)
+def test_steps_over_sessions_work_on_no_rows(step: Work, other: str) -> None:
     verdicts = pa.schema([*VERDICTS.arrow, ("fate", STRING)])
     outcomes = pa.schema([*OUTCOMES.arrow, ("chosen", BOOL)])
     gaps = row(session_id=STRING, stream_id=STRING, stream_offset=LONG, length=LONG, end_ns=LONG)
     given = {"verdicts": verdicts, "outcomes": outcomes, "gaps": gaps}
-    made = step.run(**{name: schema_of(given[name]).to_frame() for name in step.inputs})
+    made = Derivation.of(step).run(**{name: schema_of(given[name]).to_frame() for name in ("verdicts", other)})
     assert made
     assert not any(rows.height for rows in made.values())
 

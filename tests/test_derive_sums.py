@@ -18,7 +18,7 @@ from schemas.table import Table
 from udfs.derive import books
 from udfs.derive.columns import quotient
 from udfs.derive.decode import quarantine_undecodable
-from udfs.derive.summaries.sequences import summarize_states
+from udfs.derive.summaries import summarize_states
 from udfs.derive.tables import schema_of
 
 Row = dict[str, Any]

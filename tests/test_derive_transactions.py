@@ -10,8 +10,6 @@ from replay_tables import T0, Tables, fates_of, replay
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying.fates import find_transactions
-from udfs.derive.transactions.messages import ID, read_messages
-from udfs.derive.transactions.whole import find_uses, whole_transactions
 
 S1 = 1 << 63
 
@@ -128,14 +126,3 @@ def test_two_computations_agree_where_something_is_unknown(replayed: Replayed, c
     known = pl.int_range(pl.len()) % 7 != 0
     rows = replayed.verdicts.with_columns(pl.when(known).then(column))
     assert differing(derived(rows))[:1] == []
-
-
-def test_most_whole_transactions_are_not_assembled(replayed: Replayed) -> None:
-    """What they cost follows disorder."""
-    messages, none = read_messages(replayed.verdicts), replayed.verdicts.clear()
-    uses = find_uses(messages, none.select("scope_key", sequence=pl.lit(0, pl.Int64), number="tx_sequence_number"))
-    whole = whole_transactions(uses)
-    assert 25 < len(whole) < len(replayed.transactions) - 25
-    same = (*ID, "instance")
-    assert whole.join(replayed.transactions, on=same, how="anti").is_empty()
-    assert 2 in uses.filter("all_whole")["instance"]

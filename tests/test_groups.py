@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from schemas.table import LONG, STRING, U64, row
-from udfs.derive.frames import ALL, ONE, Derivation, Frames, to_frame
+from udfs.derive.frames import ONE, Derivation, Frames, to_frame
 from udfs.replay import groups
 from udfs.replay.groups import parts_of_groups, pieces
 
@@ -55,15 +55,15 @@ def joined(left: pl.DataFrame, right: pl.DataFrame, few: pl.DataFrame) -> Frames
 
 
 def test_tagged_rows_are_derived_in_groups_as_the_tables_are() -> None:
-    derivation = Derivation(joined, {"left": ALL, "right": ("key", "number")}, ("key",), ("few",))
+    derivation = Derivation(joined, ("key",), ("few",), {"right": ("key", "number")})
     of_left = row(key=STRING, nested=row(big=U64, text=STRING))
     left = pa.Table.from_pylist(
         [{"key": "a", "nested": {"big": (1 << 64) - 1, "text": None}}, {"key": None, "nested": None}], of_left
     )
     right = pa.Table.from_pylist([{"key": None, "number": 1, "more": 2}], row(key=STRING, number=LONG, more=LONG))
     few = pa.table({"name": ["one"]})
-    schemas = {"left": left.schema, "right": right.schema, "few": few.schema}
-    tagged, made = derivation.tagged(**schemas), derivation.made(**schemas)
+    schemas = {"left": left.schema, "right": right.schema}
+    tagged, made = derivation.tagged(**schemas), derivation.made(**schemas, few=few.schema)
     assert tagged.names == ["key", "left", "right"]
     assert [one.name for one in tagged.field("right").type] == ["key", "number"]
     rows = [{"key": None, "left": left.to_pylist()[1]}, {"key": None, "right": {"key": None, "number": 1}}]
@@ -82,4 +82,4 @@ def test_tagged_rows_are_derived_in_groups_as_the_tables_are() -> None:
 
 def test_one_table_is_named_alike_by_all_that_make_one() -> None:
     rows = pl.DataFrame({"a": [1]})
-    assert Derivation(lambda rows: rows, {"rows": ALL}).run(rows=rows)[ONE].equals(rows)
+    assert Derivation(lambda rows: rows).run(rows=rows)[ONE].equals(rows)

@@ -24,9 +24,10 @@ from jobs.app.names import Names
 from jobs.app.text_files import write_text
 from jobs.engine.on_spark import OnSpark
 from jobs.report_page import render
-from jobs.report_page.arrange import shows, steps, witnesses
+from jobs.report_page.arrange import shows, witnesses
 from jobs.steps import page, report
 from jobs.warehouse.store import Warehouse
+from udfs.derive.report.period import steps
 from udfs.derive.report.rows import Row
 
 

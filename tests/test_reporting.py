@@ -15,11 +15,10 @@ from schemas.ingest import BOOKS, Book
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, Verdict
 from udfs.derive.frames import Frames
-from udfs.derive.report.page import Options, Steps
+from udfs.derive.report.page import Options
 
 SINCE = datetime(2026, 3, 3, tzinfo=UTC)
 BEFORE, AFTER = SINCE - timedelta(hours=1), SINCE + timedelta(hours=1)
-NS = 10**9
 
 
 def engine(tables: Frames) -> InProcess:
@@ -27,17 +26,17 @@ def engine(tables: Frames) -> InProcess:
     return InProcess(load=lambda table, *_: tables[table.name])
 
 
-def reported(tables: Frames, options: Options, steps: Steps) -> Collected:
+def reported(tables: Frames, options: Options) -> Collected:
     """What a report is made from."""
     held = engine(tables)
-    return collect(held, read_few(held, *REPORTED), options, steps)
+    return collect(held, read_few(held, *REPORTED), options)
 
 
 @pytest.mark.parametrize("session", [(), ("a->b",)])
 @pytest.mark.parametrize("since", [None, SINCE])
 def test_a_report_of_nothing_has_rows_of_each_kind(since: datetime | None, session: tuple[str, ...]) -> None:
     options = Options(since, session, (("duplicates", ""),), 50, 5000, 100, 25, 200, 20, 3, 2000)
-    rows = reported(empty(), options, lambda extent, hours: (len(hours), 1 + bool(extent["cut"]))).rows
+    rows = reported(empty(), options).rows
     one_row = {"extent", "outcome_counts", "places", "final_acks", "unjudged"}
     assert {name for name, found in rows.items() if len(found) == 1} == one_row
     assert rows["outcome_counts"][0]["told"]
@@ -74,7 +73,7 @@ OF_ONE = Options(SINCE, ("a",), (), 50, 5000, 100, 25, 200, 20, 3, 2000)
 
 
 def test_a_report_of_a_period_and_a_session_leaves_out_the_others() -> None:
-    rows = reported(some(), OF_ONE, lambda *_: (0, NS)).rows
+    rows = reported(some(), OF_ONE).rows
     assert rows["extent"][0]["cut"]
     assert [row["session_id"] for row in rows["sessions"]] == ["a"]
     assert [(row["arrivals"], row["verdict"]) for row in rows["arrivals"]] == [(1, "in_order")]
@@ -92,7 +91,7 @@ def test_a_summary_tells_all_even_where_a_report_of_a_part_took_the_sums() -> No
     assert found["verdicts"] == {"in_order": 3}
     assert found["lost_by"] == [{"lost": 2, "source_queue_manager": None, "destination_queue": None}]
     assert found["findings_by_severity"] == {"info": {"duplicates": 4}}
-    assert summary(held, "place", reported=reported(some(), OF_ONE, lambda *_: (0, NS))) == found
+    assert summary(held, "place", reported=reported(some(), OF_ONE)) == found
 
 
 def test_muted_findings_are_counted_by_kind_and_severity() -> None:

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import polars as pl
 
 from schemas.table import RowType, Table
-from udfs.derive.frames import Derivation, Frames
+from udfs.derive.frames import Derivation, Frames, Work
 from udfs.passes.options import Pass
 
 Row = dict[str, Any]
@@ -46,13 +46,13 @@ class Engine(Protocol[T]):
         `parts`, that many rows are spread over as many tasks.
         """
 
-    def derive(self, derivation: Derivation, **tables: T) -> dict[str, T]:
+    def derive(self, work: Work | Derivation, **tables: T) -> dict[str, T]:
         """Derives tables from tables, and computes them now, because several results are derived from them."""
 
-    def one(self, derivation: Derivation, **tables: T) -> T:
-        """Derives the only table that a derivation makes."""
+    def one(self, work: Work | Derivation, **tables: T) -> T:
+        """Derives the only table that a function makes."""
 
-    def gather(self, derivation: Derivation, **tables: T) -> Frames:
+    def gather(self, work: Work | Derivation, **tables: T) -> Frames:
         """Derives tables of few rows, which are then in this process."""
 
     def bring(self, **tables: T) -> Frames:
@@ -73,8 +73,8 @@ class Engine(Protocol[T]):
     def pick(self, rows: T, column: str, *others: str) -> T:
         """Returns the rows in which `column` is not null: `others` and the column or, of a struct, its fields."""
 
-    def select(self, rows: T, **columns: str) -> T:
-        """Returns columns under new names."""
+    def select(self, rows: T, *names: str, **columns: str) -> T:
+        """Returns columns, some of them under new names."""
 
     def with_piece(self, rows: T) -> T:
         """Adds `piece`: which of the pieces of PIECE_BYTES of its stream the `stream_offset` of a row is in."""

@@ -13,7 +13,7 @@ from schemas.judging import PIECE_BYTES
 from schemas.staging import TIMES
 from schemas.table import RowType, Table
 from udfs.derive.columns import timestamp
-from udfs.derive.frames import ONE, Derivation, Frames, to_arrow, to_frame
+from udfs.derive.frames import ONE, Derivation, Frames, Work, to_arrow, to_frame
 from udfs.derive.tables import schema_of, with_columns_of
 from udfs.passes.options import Pass
 
@@ -74,14 +74,14 @@ class InProcess:
         batches = to_arrow(rows).combine_chunks().to_batches(max_chunksize=self.batch_rows)
         return to_frame(pa.Table.from_batches(work(batches), schema))
 
-    def derive(self, derivation: Derivation, **tables: pl.DataFrame) -> Frames:
-        return derivation.run(**tables)
+    def derive(self, work: Work | Derivation, **tables: pl.DataFrame) -> Frames:
+        return Derivation.of(work).run(**tables)
 
-    def one(self, derivation: Derivation, **tables: pl.DataFrame) -> pl.DataFrame:
-        return self.derive(derivation, **tables)[ONE]
+    def one(self, work: Work | Derivation, **tables: pl.DataFrame) -> pl.DataFrame:
+        return self.derive(work, **tables)[ONE]
 
-    def gather(self, derivation: Derivation, **tables: pl.DataFrame) -> Frames:
-        return derivation.run(**tables)
+    def gather(self, work: Work | Derivation, **tables: pl.DataFrame) -> Frames:
+        return self.derive(work, **tables)
 
     def bring(self, **tables: pl.DataFrame) -> Frames:
         return tables
@@ -105,8 +105,8 @@ class InProcess:
         fields = found[column].struct.unnest()
         return pl.concat([found.select(*others).drop(fields.columns, strict=False), fields], how="horizontal")
 
-    def select(self, rows: pl.DataFrame, **columns: str) -> pl.DataFrame:
-        return rows.select(pl.col(old).alias(new) for new, old in columns.items())
+    def select(self, rows: pl.DataFrame, *names: str, **columns: str) -> pl.DataFrame:
+        return rows.select(*names, **columns)
 
     def with_piece(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.with_columns(piece=pl.col("stream_offset") // PIECE_BYTES)

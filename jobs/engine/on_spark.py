@@ -27,13 +27,13 @@ from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES
 from schemas.staging import TIMES
 from schemas.table import STRING, RowType, Table, row, row_type, spark_schema
 from schemas.tallies import FINDINGS_ALONE, TALLIES
-from udfs.derive.frames import ALL, ONE, Derivation, Frames, row_type_of, untagged
+from udfs.derive.frames import ONE, Derivation, Frames, Work, row_type_of, untagged
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
 
 Rows: TypeAlias = Any
 """A DataFrame of Spark with many rows, or one of Polars with few, in this process."""
-Work = TypeVar("Work", bound=Callable[..., Any])
+Operation = TypeVar("Operation", bound=Callable[..., Any])
 _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE, PINGS)
 """Tables that a night may have no rows for: asking costs less than a commit."""
 _FEW = {
@@ -47,7 +47,7 @@ _FEW_ROWS = 500_000
 """Rows that are few enough for this process; of more, a derivation without groups is one task."""
 
 
-def _here_if_few(work: Work) -> Work:
+def _here_if_few(work: Operation) -> Operation:
     """Makes an operation happen in this process where all its rows are here; else all of them go to Spark."""
     operation = getattr(InProcess(), work.__name__)
 
@@ -57,7 +57,7 @@ def _here_if_few(work: Work) -> Work:
             return operation(*given, **named)
         return work(self, *map(self.there, given), **{name: self.there(one) for name, one in named.items()})
 
-    return cast(Work, choose)
+    return cast(Operation, choose)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,25 +127,26 @@ class OnSpark:
             rows = rows.repartition(tasks(parts))
         return map_arrow(rows, work, schema)
 
-    def derive(self, derivation: Derivation, **tables: Rows) -> dict[str, Rows]:
+    def derive(self, work: Work | Derivation, **tables: Rows) -> dict[str, Rows]:
+        derivation = Derivation.of(work)
         if all(isinstance(rows, pl.DataFrame) for rows in tables.values()):
             return derivation.run(**tables)
         if not derivation.by:
-            needed = {name: self._part(tables[name], columns) for name, columns in derivation.inputs.items()}
+            needed = {name: rows.select(*derivation.columns.get(name, rows.columns)) for name, rows in tables.items()}
             few = self._brought(needed, _FEW_ROWS)
             if few is not None:
-                return derivation.run(**few, **self.bring(**{name: tables[name] for name in derivation.shared}))
+                return derivation.run(**few)
         found, made = self._derived(derivation, tables)
         found = checkpoint(found)
         return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in made.names}
 
     def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> tuple[DataFrame, RowType]:
         """Returns the made rows below each other, and their schema: a struct for each table."""
-        there = {name: self.there(tables[name]) for name in derivation.inputs}
+        there = {name: self.there(rows) for name, rows in tables.items() if name not in derivation.shared}
         here = self.bring(**{name: tables[name] for name in derivation.shared})
         schemas = {name: row_type(rows.schema) for name, rows in there.items()}
-        schemas |= {name: row_type_of(rows) for name, rows in here.items()}
-        tagged, made = derivation.tagged(**schemas), derivation.made(**schemas)
+        tagged = derivation.tagged(**schemas)
+        made = derivation.made(**schemas, **{name: row_type_of(rows) for name, rows in here.items()})
         rows = self._tagged(there, tagged, derivation.by)
         rows = rows if derivation.by else rows.coalesce(1)
         return self.run(rows, derivation.on_batches(made, **here), made, derivation.by), made
@@ -159,10 +160,11 @@ class OnSpark:
         types = {field.name: nullable(field.dataType) for field in spark_schema(tagged)}
         return cast_columns(self.union(*parts), types)
 
-    def one(self, derivation: Derivation, **tables: Rows) -> Rows:
-        return self.derive(derivation, **tables)[ONE]
+    def one(self, work: Work | Derivation, **tables: Rows) -> Rows:
+        return self.derive(work, **tables)[ONE]
 
-    def gather(self, derivation: Derivation, **tables: Rows) -> Frames:
+    def gather(self, work: Work | Derivation, **tables: Rows) -> Frames:
+        derivation = Derivation.of(work)
         if not derivation.by or all(isinstance(rows, pl.DataFrame) for rows in tables.values()):
             return self.bring(**self.derive(derivation, **tables))
         found, made = self._derived(derivation, tables)
@@ -182,9 +184,6 @@ class OnSpark:
         if most is not None and found.num_rows > most:
             return None
         return {**tables, **untagged(found.cast(tagged), many)}
-
-    def _part(self, rows: Rows, columns: Sequence[str]) -> Rows:
-        return rows if columns == ALL else rows.select(list(columns))
 
     def hand_in(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows
@@ -206,8 +205,8 @@ class OnSpark:
         return rows.where(F.col(column).isNotNull()).select(*dict.fromkeys((*others, fields)))
 
     @_here_if_few
-    def select(self, rows: Rows, **columns: str) -> Rows:
-        return rows.select(*(F.col(old).alias(new) for new, old in columns.items()))
+    def select(self, rows: Rows, *names: str, **columns: str) -> Rows:
+        return rows.select(*names, *(F.col(old).alias(new) for new, old in columns.items()))
 
     @_here_if_few
     def with_piece(self, rows: Rows) -> Rows:

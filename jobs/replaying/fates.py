@@ -8,37 +8,22 @@ import polars as pl
 
 from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
-from jobs.replaying.inputs import CARRIED, SPANS, Inputs
+from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
 from jobs.replaying.sources import Sources
 from schemas.explained import EXPLAINED
 from schemas.outcomes import Outcome
-from schemas.replay import Reading, Scope
-from udfs.derive.columns import PLACE
-from udfs.derive.frames import ALL, Derivation, Frames
+from schemas.replay import Scope
+from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.arrivals import unusual_arrivals
 from udfs.derive.outcomes.counts import count_outcomes, message_fates
-from udfs.derive.outcomes.slots import MESSAGE, SLOT, accepted_twice, unarrived
-from udfs.derive.outcomes.tallies import scope_states, tally
-from udfs.derive.settled import tally_rows
-from udfs.derive.summaries.sequences import summarize_sequences, summarize_states
-from udfs.derive.summaries.sessions import summarize_sessions
-from udfs.derive.transactions.assembled import derive_transactions
+from udfs.derive.outcomes.slots import accepted_twice, unarrived
+from udfs.derive.outcomes.tallies import scope_states
+from udfs.derive.replay.coverage import blind_spans
+from udfs.derive.summaries import carried_by_stream, summarize_sequences, summarize_sessions, summarize_states
+from udfs.derive.transactions import derive_transactions
 from udfs.replay.arrivals import ARRIVAL, FALLING, find_plain_runs
 from udfs.replay.slots import explain_slots
-
-JUDGED_AS = (
-    *(*SLOT, *MESSAGE, *PLACE, "session_id", "destination_queue", "label", "captured_at", "captured_ns"),
-    *("previous_tx_sequence_number", "replay_order", "accepted", "verdict", "reason", "reject_count", "gap_size"),
-    *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "assumed", "missing_runs", "behind_gap"),
-    *("evidence", "next_ack_agrees_with", "covered_at", "final_ack_class"),
-    *("sent_at", "acknowledged_at", "ack_latency_ms"),
-)
-"""What the outcomes need of VERDICTS."""
-OF_TRANSACTION = (
-    *(*SLOT, *MESSAGE, *PLACE, "session_id", "destination_queue", "captured_at", "replay_order", "accepted"),
-    *("tx_transaction_id", "tx_first", "tx_last"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,67 +46,13 @@ class Fates(Generic[T]):
     """Rows of `counts.message_fates`."""
 
 
+@derives(("scope_key",))
 def _counted(plain: pl.DataFrame, outcomes: pl.DataFrame) -> Frames:
     return {
         "counts": count_outcomes(plain, outcomes),
         "fates": message_fates(outcomes),
         "undelivered": outcomes.filter(pl.col("outcome") != Outcome.DELIVERED.value),
     }
-
-
-UNARRIVED = Derivation(
-    unarrived,
-    {
-        "streams": ("stream_id", "closed", "acked_bytes", "recovered_bytes", "missing_bytes"),
-        "packets": (*PLACE, "size"),
-        "verdicts": ("scope_key", *PLACE),
-    },
-    ("stream_id",),
-)
-TWICE = Derivation(
-    accepted_twice,
-    {"verdicts": ("scope_key", *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")},
-    ("source_queue_manager", "message_id"),
-)
-UNUSUAL = Derivation(
-    unusual_arrivals,
-    {"verdicts": JUDGED_AS, "twice": ALL, "not_arrived": ALL, "settled": ALL},
-    ("scope_key",),
-)
-COUNTED = Derivation(_counted, {"plain": ALL, "outcomes": ALL}, ("scope_key",))
-TALLIED = Derivation(tally_rows, {"tallies": ALL, "counts": ALL, "watched": ALL})
-TRANSACTIONS_OF = Derivation(
-    derive_transactions,
-    {"verdicts": OF_TRANSACTION, "unusual": ALL, "fates": ALL},
-    ("source_queue_manager",),
-)
-LITERAL_TALLIES = Derivation(partial(tally, reading=Reading.LITERAL), {"verdicts": JUDGED_AS}, ("scope_key",))
-
-
-def find_fates(engine: Engine[T], verdicts: T, once: Conversations[T], packets: T, settled: Settled[T]) -> Fates[T]:
-    """Returns the outcomes of the messages in VERDICTS of the conformant reading, and what all of a scope add up to."""
-    not_arrived = engine.one(UNARRIVED, streams=once.streams, packets=packets, verdicts=verdicts)
-    twice = engine.one(TWICE, verdicts=verdicts)
-    found = engine.derive(UNUSUAL, verdicts=verdicts, twice=twice, not_arrived=not_arrived, settled=settled.tallies)
-    arrivals = found["arrivals"]
-    plain_runs = engine.run(arrivals, find_plain_runs, ARRIVAL, ("scope_key",), ("replay_order",))
-    every = engine.union(arrivals, plain_runs)
-    rows = engine.keep(engine.run(every, explain_slots, EXPLAINED, ("scope_key",), FALLING))
-    counted = engine.derive(COUNTED, plain=found["plain"], outcomes=rows)
-    return Fates(
-        found["tallies"],
-        found["unusual"],
-        rows,
-        counted["undelivered"],
-        settled.with_kept("counts", counted["counts"]),
-        settled.with_kept("slots", found["slots"]),
-        counted["fates"],
-    )
-
-
-def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T]) -> T:
-    """Returns rows of TRANSACTIONS, whose witnesses are keys."""
-    return engine.one(TRANSACTIONS_OF, verdicts=verdicts, unusual=fates.unusual, fates=fates.of_messages)
 
 
 def _sums(
@@ -142,6 +73,34 @@ def _sums(
     }
 
 
+def find_fates(engine: Engine[T], verdicts: T, once: Conversations[T], packets: T, settled: Settled[T]) -> Fates[T]:
+    """Returns the outcomes of the messages in VERDICTS of the conformant reading, and what all of a scope add up to."""
+    not_arrived = engine.one(unarrived, streams=once.streams, packets=packets, verdicts=verdicts)
+    twice = engine.one(accepted_twice, verdicts=verdicts)
+    found = engine.derive(
+        unusual_arrivals, verdicts=verdicts, twice=twice, not_arrived=not_arrived, settled=settled.tallies
+    )
+    arrivals = found["arrivals"]
+    plain_runs = engine.run(arrivals, find_plain_runs, ARRIVAL, ("scope_key",), ("replay_order",))
+    every = engine.union(arrivals, plain_runs)
+    rows = engine.keep(engine.run(every, explain_slots, EXPLAINED, ("scope_key",), FALLING))
+    counted = engine.derive(_counted, plain=found["plain"], outcomes=rows)
+    return Fates(
+        found["tallies"],
+        found["unusual"],
+        rows,
+        counted["undelivered"],
+        settled.with_kept("counts", counted["counts"]),
+        settled.with_kept("slots", found["slots"]),
+        counted["fates"],
+    )
+
+
+def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T]) -> T:
+    """Returns rows of TRANSACTIONS, whose witnesses are keys."""
+    return engine.one(derive_transactions, verdicts=verdicts, fates=fates.of_messages)
+
+
 def add_up(
     engine: Engine[T],
     sources: Sources[T],
@@ -152,8 +111,8 @@ def add_up(
     scope: Scope,
 ) -> dict[str, T]:
     """Returns the rows of `sequences`, `sessions` and `states`; without fates, what counts outcomes is null."""
-    carried = engine.one(CARRIED, messages=once.messages)
-    spans = engine.one(SPANS, messages=once.messages, unread=inputs.unread)
+    carried = engine.one(carried_by_stream, messages=once.messages)
+    spans = engine.one(blind_spans, messages=once.messages, unread=inputs.unread)
     tables = {
         "tallies": tallies,
         "carried": carried,
@@ -163,4 +122,4 @@ def add_up(
     }
     if fates is not None:
         tables |= {"counts": fates.counts, "slots": fates.slots}
-    return engine.derive(Derivation(partial(_sums, scope=scope), dict.fromkeys(tables, ALL)), **tables)
+    return engine.derive(partial(_sums, scope=scope), **tables)

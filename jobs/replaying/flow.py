@@ -1,6 +1,7 @@
 """Replays messages into verdicts and what is derived from them, the same on each engine."""
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import polars as pl
@@ -8,8 +9,8 @@ import polars as pl
 from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.explaining import find_by_facts, find_on_messages, put_together, with_proof
-from jobs.replaying.fates import LITERAL_TALLIES, TALLIED, add_up, find_fates, find_transactions
-from jobs.replaying.inputs import CROWDED, pair, read_inputs, watch
+from jobs.replaying.fates import add_up, find_fates, find_transactions
+from jobs.replaying.inputs import pair, read_inputs, watch
 from jobs.replaying.judging import Accept, judge_messages
 from jobs.replaying.settled import LastReplay, find_settled
 from jobs.replaying.sources import Sources
@@ -17,6 +18,9 @@ from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Reading, Scope
 from schemas.tallies import FINDINGS_ALONE, TALLIES
+from udfs.derive.outcomes.tallies import tally
+from udfs.derive.replay.acks import crowded
+from udfs.derive.settled import tally_rows
 
 BY_SEQUENCE = (VERDICTS, OUTCOMES, TRANSACTIONS)
 """Tables of which the rows of sequences that are not judged again stay as they are."""
@@ -51,7 +55,7 @@ def replay(
     verdicts = engine.read(VERDICTS)
     engine.replace(ENDS, inputs.every_end)
     if options.reading is Reading.LITERAL:
-        tallies = engine.one(LITERAL_TALLIES, verdicts=verdicts)
+        tallies = engine.one(partial(tally, reading=Reading.LITERAL), verdicts=verdicts)
         sums = add_up(engine, sources, once, inputs, tallies, None, options.scope)
         for table in (*FATES, TALLIES, FINDINGS_ALONE):
             engine.replace(table, engine.table([], table.arrow))
@@ -60,8 +64,10 @@ def replay(
         sums = add_up(engine, sources, once, inputs, fates.tallies, fates, options.scope)
         engine.replace(TRANSACTIONS, find_transactions(engine, verdicts, fates))
         transactions = settled.with_kept(TRANSACTIONS.name, engine.read(TRANSACTIONS))
-        used = engine.one(CROWDED, flows=fates.tallies)
-        acks = pair(engine, once.counted(sources.acks), inputs.every_end, fates.tallies, used)
+        acks = inputs.acks
+        if not once.is_plain:
+            used = engine.one(crowded, flows=fates.tallies)
+            acks = pair(engine, once.counted(sources.acks), inputs.every_end, fates.tallies, used)
         watched = watch(engine, inputs, acks, fates.tallies)
         every = settled.with_kept(VERDICTS.name, verdicts)
         on_messages = find_on_messages(engine, verdicts, every, watched, fates, settled.resumed)
@@ -74,7 +80,7 @@ def replay(
         engine.replace(OUTCOMES, explained.outcomes)
         engine.replace(FINDINGS, explained.findings)
         engine.replace(INCIDENTS, explained.incidents)
-        engine.replace(TALLIES, engine.one(TALLIED, tallies=fates.tallies, counts=fates.counts, watched=watched))
+        engine.replace(TALLIES, engine.one(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched))
     engine.replace(SEQUENCES, sums["sequences"])
     engine.replace(SESSIONS, sums["sessions"])
     engine.replace(STATES, sums["states"])

@@ -5,21 +5,14 @@ from collections.abc import Callable
 import polars as pl
 
 from jobs.engine.engine import Engine, T
-from jobs.replaying.inputs import (
-    ACKNOWLEDGED,
-    FIRST_MESSAGES,
-    INITIAL_MARKS,
-    MARKS,
-    NUMBERED,
-    ORDER_ACKS,
-    WITH_ORDER_ACKS,
-    Inputs,
-)
+from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
 from schemas.judging import CHAIN, ENDED, JUDGED, PROVEN
 from schemas.replay import Reading
-from udfs.derive.frames import ALL, Derivation
-from udfs.derive.replay.marks import STREAM
+from udfs.derive.frames import Frames, derives
+from udfs.derive.replay.acks import acknowledged
+from udfs.derive.replay.initial_states import first_messages, with_order_acks
+from udfs.derive.replay.marks import STREAM, doubtful_scopes, initial_marks, marks, number_streams, scopes_of_legs
 from udfs.derive.replay.verdict_rows import verdict_rows, with_disputes
 from udfs.replay.acks import GROUP
 from udfs.replay.evidence import end_doubts, prove
@@ -30,16 +23,29 @@ Accept = Callable[[T], T]
 """Adds the receiver's state before each chain: by windows on Spark, or by a fold."""
 
 
+def _numbered(
+    flows: pl.DataFrame,
+    unread: pl.DataFrame,
+    ends: pl.DataFrame,
+    legs: pl.DataFrame,
+    resumed: pl.DataFrame,
+    every_flow: pl.DataFrame,
+) -> Frames:
+    doubtful = doubtful_scopes(flows, unread, ends, legs).with_columns(doubtful=True)
+    streams = number_streams(flows.join(doubtful, on="scope_key", how="left"), unread, ends, resumed, every_flow)
+    return {
+        "streams": streams,
+        "legs": scopes_of_legs(legs, streams, every_flow),
+        "with_messages": streams.filter("has_messages"),
+    }
+
+
+@derives(("stream_id", "piece"))
 def _verdicts(
     proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame, disputed: pl.DataFrame
 ) -> pl.DataFrame:
     of_any_piece = streams.drop("piece").unique()
     return with_disputes(verdict_rows(proven, messages, of_any_piece), disputed)
-
-
-VERDICT_ROWS = Derivation(
-    _verdicts, {"proven": ALL, "messages": ALL, "streams": ALL, "disputed": ALL}, ("stream_id", "piece")
-)
 
 
 def judge_messages(
@@ -55,7 +61,7 @@ def judge_messages(
     Scopes with a row in `states_before`, which are STATES of the previous warehouse, resume there.
     """
     numbered = engine.derive(
-        NUMBERED,
+        _numbered,
         flows=settled.flows,
         unread=inputs.unread,
         ends=inputs.ends,
@@ -65,15 +71,14 @@ def judge_messages(
     )
     streams = numbered["streams"]
     beginning = engine.join(numbered["with_messages"], settled.resumed, ["scope_key"], "anti")
-    firsts = engine.one(FIRST_MESSAGES, flows=beginning, previous=states_before)
-    order_acks = engine.one(ORDER_ACKS, acknowledgments=inputs.acks)
+    firsts = engine.one(first_messages, flows=beginning, previous=states_before)
     initial = engine.one(
-        INITIAL_MARKS,
-        firsts=engine.one(WITH_ORDER_ACKS, firsts=firsts, order_acks=order_acks),
+        initial_marks,
+        firsts=engine.one(with_order_acks, firsts=firsts, acks=inputs.acks),
         resumed=settled.resumed,
     )
     placed = engine.one(
-        MARKS,
+        marks,
         messages=settled.messages,
         unread=inputs.unread,
         streams=streams,
@@ -84,15 +89,14 @@ def judge_messages(
     chains = engine.keep(engine.run(engine.union(placed, initial), find_chains, CHAIN, ("scope_no",), IN_ORDER))
     judged = engine.run(accept(chains), judge, JUDGED, ("scope_no",), ("replay_order",))
     acks = settled.only(inputs.acks, "sequence", placed)
-    acknowledged = engine.one(ACKNOWLEDGED, acks=acks, streams=numbered["with_messages"])
-    rows = engine.union(judged, acknowledged)
+    rows = engine.union(judged, engine.one(acknowledged, acks=acks, streams=numbered["with_messages"]))
     proven = engine.run(rows, prove(reading), PROVEN, GROUP, ("turn", "first_number"))
     ended = engine.run(proven, end_doubts, ENDED, ("scope_no",), ("replay_order",))
-    places = engine.distinct(engine.select(streams, **{name: name for name in (*STREAM, "stream_id")}))
+    places = engine.distinct(engine.select(streams, *STREAM, "stream_id"))
     on_streams = engine.keep(engine.join(ended, places, STREAM))
-    in_pieces = engine.distinct(engine.select(on_streams, stream_id="stream_id", piece="piece"))
+    in_pieces = engine.distinct(engine.select(on_streams, "stream_id", "piece"))
     return engine.one(
-        VERDICT_ROWS,
+        _verdicts,
         proven=on_streams,
         messages=engine.with_piece(settled.messages),
         streams=engine.join(streams, in_pieces, ["stream_id"]),

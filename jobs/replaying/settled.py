@@ -10,7 +10,7 @@ from jobs.app.logs import progress
 from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import Inputs, watch
-from jobs.replaying.sources import OF_ACKS, OF_MESSAGES, OF_PACKETS, OF_QUARANTINE, Sources
+from jobs.replaying.sources import COLUMNS, Sources
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.judging import BEHIND, RESUMED
 from schemas.messages import ACKS, MESSAGES
@@ -25,16 +25,14 @@ from udfs.derive.replay.marks import doubtful_scopes
 from udfs.derive.replay.scopes import TRANSACTIONAL
 from udfs.derive.settled import read_tallies, settle
 from udfs.derive.tables import schema_of
-from udfs.derive.touched import find_touched
+from udfs.derive.touched import Now, find_touched
 from udfs.derive.witness import with_keys
 
 _SOURCES: Mapping[Table, tuple[str, ...]] = {
-    MESSAGES: OF_MESSAGES,
-    PACKETS: OF_PACKETS,
-    STREAMS: tuple(STREAMS.names),
-    STREAM_GAPS: tuple(STREAM_GAPS.names),
-    QUARANTINE: OF_QUARANTINE,
-    ACKS: OF_ACKS,
+    **{
+        table: COLUMNS[table] or tuple(table.names)
+        for table in (MESSAGES, PACKETS, STREAMS, STREAM_GAPS, QUARANTINE, ACKS)
+    },
     CAPTURES: ("capture_id", "uri"),
 }
 """The tables of which changes touch what was judged, and the columns that matter."""
@@ -86,12 +84,12 @@ class Settled(Generic[T]):
         """Returns the rows with a value that is wanted, where not all messages are judged; else all rows."""
         if self.kept is None:
             return rows
-        return self.engine.join(rows, self.engine.distinct(self.engine.select(wanted, **{on: on})), [on], "semi")
+        return self.engine.join(rows, self.engine.distinct(self.engine.select(wanted, on)), [on], "semi")
 
 
 def nothing_settled(engine: Engine[T], messages: T, flows: T) -> Settled[T]:
     """Returns that all transactional messages of these flows are to be judged."""
-    messages = engine.select(engine.where(messages, "transactional"), **{name: name for name in TRANSACTIONAL})
+    messages = engine.select(engine.where(messages, "transactional"), *TRANSACTIONAL)
     none = read_tallies(schema_of(TALLIES.arrow).to_frame())
     resumed, behind = engine.table([], RESUMED), engine.table([], BEHIND)
     return Settled(engine, messages, flows, resumed, behind, engine.hand_in(none))
@@ -116,45 +114,26 @@ def _find_settled(
     if why or not changes:
         progress(f"replay: all messages are judged: {why or 'nothing tells what has changed'}")
         return None
-    now = engine.bring(
-        ends=inputs.every_end,
-        packets=sources.packets,
-        acks=sources.acks,
-        paired=inputs.acks,
-        unread=inputs.unread,
-        flows=inputs.flows,
-        legs=inputs.legs,
-        messages=inputs.messages,
-        watched=watch(engine, inputs, inputs.acks, inputs.flows),
+    now = Now(
+        **engine.bring(
+            ends=inputs.every_end,
+            flows=inputs.flows,
+            legs=inputs.legs,
+            messages=inputs.messages,
+            packets=sources.packets,
+            acks=sources.acks,
+            paired=inputs.acks,
+            unread=inputs.unread,
+            watched=watch(engine, inputs, inputs.acks, inputs.flows),
+        )
     )
-    ends, flows, legs, messages, unread = (now[name] for name in ("ends", "flows", "legs", "messages", "unread"))
-    if doubtful_scopes(flows, unread, ends, legs).height:
+    if doubtful_scopes(now.flows, now.unread, now.ends, now.legs).height:
         progress("replay: all messages are judged: too many streams have unread bytes")
         return None
-    touched = find_touched(
-        changes,
-        ends_before=last.read(ENDS),
-        ends=ends,
-        flows=flows,
-        messages=messages,
-        packets=now["packets"],
-        acks=now["acks"],
-        paired=now["paired"],
-        unread=unread,
-    )
-    found = settle(
-        tallies,
-        touched,
-        ends=ends,
-        flows=flows,
-        legs=legs,
-        watched=now["watched"],
-        messages=messages,
-        unread=unread,
-    )
+    found = settle(tallies, find_touched(changes, last.read(ENDS), now), now)
     kept = found["kept"]
     progress(
-        f"replay: {found['messages'].height:,} of {messages.height:,} messages are judged, in "
+        f"replay: {found['messages'].height:,} of {now.messages.height:,} messages are judged, in "
         f"{found['flows']['scope_key'].n_unique():,} scopes"
     )
     gone = tallies.join(kept, on=SEQUENCE, how="anti").select(SEQUENCE).unique()

@@ -1,5 +1,6 @@
 """The tables that a replay reads, in the form that an engine has."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic
 
@@ -8,6 +9,7 @@ from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.pings import PINGS
 from schemas.replay import ENDS, STATES
+from schemas.table import Table
 from udfs.derive.replay.scopes import TRANSACTIONAL
 
 
@@ -31,40 +33,36 @@ class Sources(Generic[T]):
     """ENDS of the previous warehouse."""
 
 
-OF_MESSAGES = (
-    *(*TRANSACTIONAL, "transactional", "body_encrypted", "message_id_ordinal", "window_size"),
-    *("time_to_reach_queue", "time_to_be_received"),
-)
-"""The columns of MESSAGES that a replay reads."""
-OF_PACKETS = (
-    *("stream_id", "stream_offset", "size", "packet_type"),
-    *("capture_id", "captured_at", "captured_ns", "first_frame"),
-)
-"""Those of PACKETS: not the bytes."""
-OF_ACKS = (
-    *("stream_id", "stream_offset", "captured_ns", "capture_id", "ack_type", "source_queue_manager", "source_guid"),
-    *("queue_manager_address", "tx_sequence_id", "tx_sequence_number", "message_class", "acknowledged_message_id"),
-    *("window_size", "last_frame"),
-)
-OF_SESSION_ACKS = ("stream_id", "stream_offset", "captured_ns", "capture_id", "last_frame", "window_size")
-OF_QUARANTINE = tuple(name for name in QUARANTINE.names if name not in {"raw", "detail"})
-SOURCES = (MESSAGES, STREAMS, STREAM_GAPS, QUARANTINE, ACKS, HANDSHAKES, CAPTURES, PACKETS, SESSION_ACKS, PINGS)
-"""The tables that a replay reads."""
+COLUMNS: Mapping[Table, tuple[str, ...]] = {
+    MESSAGES: (
+        *(*TRANSACTIONAL, "transactional", "body_encrypted", "message_id_ordinal", "window_size"),
+        *("time_to_reach_queue", "time_to_be_received"),
+    ),
+    STREAMS: (),
+    STREAM_GAPS: (),
+    QUARANTINE: tuple(name for name in QUARANTINE.names if name not in {"raw", "detail"}),
+    ACKS: (
+        *("stream_id", "stream_offset", "captured_ns", "capture_id", "ack_type", "source_queue_manager", "source_guid"),
+        *("queue_manager_address", "tx_sequence_id", "tx_sequence_number", "message_class", "acknowledged_message_id"),
+        *("window_size", "last_frame"),
+    ),
+    HANDSHAKES: (),
+    CAPTURES: (),
+    PACKETS: (
+        *("stream_id", "stream_offset", "size", "packet_type"),
+        *("capture_id", "captured_at", "captured_ns", "first_frame"),
+    ),
+    SESSION_ACKS: ("stream_id", "stream_offset", "captured_ns", "capture_id", "last_frame", "window_size"),
+    PINGS: (),
+}
+"""The tables that a replay reads, and which columns of theirs; without any, all."""
+SOURCES = tuple(COLUMNS)
 
 
 def read_sources(engine: Engine[T], states_before: T | None = None, ends_before: T | None = None) -> Sources[T]:
     """Reads the tables; without the STATES and ENDS of a previous warehouse, those have no rows."""
     return Sources(
-        messages=engine.read(MESSAGES, *OF_MESSAGES),
-        streams=engine.read(STREAMS),
-        stream_gaps=engine.read(STREAM_GAPS),
-        quarantine=engine.read(QUARANTINE, *OF_QUARANTINE),
-        acks=engine.read(ACKS, *OF_ACKS),
-        handshakes=engine.read(HANDSHAKES),
-        captures=engine.read(CAPTURES),
-        packets=engine.read(PACKETS, *OF_PACKETS),
-        session_acks=engine.read(SESSION_ACKS, *OF_SESSION_ACKS),
-        pings=engine.read(PINGS),
+        **{table.name: engine.read(table, *columns) for table, columns in COLUMNS.items()},
         states_before=engine.table([], STATES.arrow) if states_before is None else states_before,
         ends_before=engine.table([], ENDS.arrow) if ends_before is None else ends_before,
     )

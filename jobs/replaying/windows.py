@@ -18,7 +18,6 @@ from jobs.app.spark_session import settings_for_few_rows
 from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.judging import Accept
-from jobs.transforms.expressions import BEFORE
 from jobs.warehouse.local_tables import collect, to_spark
 from schemas.replay import Reading
 from schemas.table import row_type
@@ -28,6 +27,7 @@ from udfs.replay.verdicts import LITERAL
 
 _NUMBERS = ["scope_no", "replay_order", "sequence", "number", "previous", "missing"]
 """The columns of CHAIN that the windows need."""
+_MARKS = ("begins", "is_folded", "stretch")
 _FEW_CHAINS = 100_000
 """Of fewer, the windows take less time than compiling them."""
 
@@ -46,10 +46,10 @@ def _is_above_state(number: str = "number") -> Column:
 def mark_sequence_breaks(timeline: DataFrame) -> DataFrame:
     """Adds the state before each chain as if no new high was refused, and marks the chains that have another state.
 
-    `sequence_break`: the chain is one. `after_break`: the last sequence break came after the last reset. `stretch`: the
-    `replay_order` of that reset.
+    `is_folded`: the chain is a sequence break, or one came since the last reset. `stretch`: the `replay_order` of that
+    reset. `begins`: the chain is the first that is folded of its stretch, so the state before it is right.
     """
-    before = _in_replay_order().rowsBetween(*BEFORE)
+    before = _in_replay_order().rowsBetween(Window.unboundedPreceding, -1)
     # Of equal numbers the first set the state: the one with the fewest unread ranges before it.
     highest = F.max(F.struct("sequence", "number", (-F.col("missing")).alias("fewest"))).over(before)
     new_high = F.col("state_number").isNull() | _is_above_state()
@@ -57,6 +57,7 @@ def mark_sequence_breaks(timeline: DataFrame) -> DataFrame:
         new_high & (F.col("previous") != 0) & _is_above_state("previous") & (F.col("missing") == F.col("state_missing"))
     )
     reset = new_high & ((F.col("previous") == 0) | (F.col("missing") > F.col("missing_before")))
+    after_break = F.coalesce(F.col("last_break") > F.coalesce("stretch", F.lit(-1)), F.lit(False))
     return (
         timeline.select(
             "*", highest.alias("highest"), F.lag("missing").over(_in_replay_order()).alias("missing_before")
@@ -73,32 +74,10 @@ def mark_sequence_breaks(timeline: DataFrame) -> DataFrame:
             F.max(F.when(reset, F.col("replay_order"))).over(before).alias("stretch"),
             F.max(F.when(F.col("sequence_break"), F.col("replay_order"))).over(before).alias("last_break"),
         )
-        .withColumn("after_break", F.coalesce(F.col("last_break") > F.coalesce("stretch", F.lit(-1)), F.lit(False)))
-        .drop("highest", "missing_before", "last_break")
+        .withColumn("begins", F.col("sequence_break") & ~after_break)
+        .withColumn("is_folded", F.col("sequence_break") | after_break)
+        .drop("highest", "missing_before", "last_break", "sequence_break")
     )
-
-
-def stretches(marked: DataFrame) -> DataFrame:
-    """Returns the rows from each sequence break to the next reset, for `fold`; a `stretch` of a scope by itself."""
-    return marked.where(_is_folded()).select(*_timeline(marked), _begins().alias("begins"), "stretch")
-
-
-def with_conformant_state(marked: DataFrame, folded: DataFrame) -> DataFrame:
-    """Returns the timeline with the state before each row, where only an accepted message or unread bytes move it."""
-    timeline = _timeline(marked)
-    return marked.where(~_is_folded()).select(timeline).unionByName(folded.select(timeline))
-
-
-def _is_folded() -> Column:
-    return F.col("sequence_break") | F.col("after_break")
-
-
-def _begins() -> Column:
-    return F.col("sequence_break") & ~F.col("after_break")
-
-
-def _timeline(marked: DataFrame) -> list[str]:
-    return [column for column in marked.columns if column not in {"sequence_break", "after_break", "stretch"}]
 
 
 def with_literal_state(states: DataFrame) -> DataFrame:
@@ -111,11 +90,12 @@ def accept_on_spark(engine: OnSpark, reading: Reading) -> Accept[DataFrame]:
     """Returns what adds the receiver's state before each chain, by windows and, between breaks and resets, the fold."""
 
     def accept(chains: DataFrame) -> DataFrame:
-        broken = engine.keep(mark_sequence_breaks(chains))
-        to_fold = stretches(broken)
+        marked = engine.keep(mark_sequence_breaks(chains))
         # By stretch, too: that splits a large scope.
-        folded = engine.run(to_fold, fold, row_type(to_fold.schema), ("scope_no", "stretch"), ("replay_order",))
-        states = with_conformant_state(broken, folded)
+        folded = engine.run(
+            marked.where("is_folded"), fold, row_type(marked.schema), ("scope_no", "stretch"), ("replay_order",)
+        )
+        states = marked.where("NOT is_folded").unionByName(folded).drop(*_MARKS)
         return with_literal_state(states) if reading is Reading.LITERAL else states
 
     return accept
@@ -129,7 +109,7 @@ def accept_in_memory(spark: SparkSession, reading: Reading) -> Accept[pl.DataFra
         with settings_for_few_rows(spark) if chains.height < _FEW_CHAINS else nullcontext():
             marked = mark_sequence_breaks(to_spark(spark, chains.select(_NUMBERS)))
             marked = with_literal_state(marked) if reading is Reading.LITERAL else marked
-            found = collect(marked.withColumns({"is_folded": _is_folded(), "begins": _begins()}))
+            found = collect(marked)
         folded = found.filter("is_folded")
         folded = engine.run(folded, fold, row_type_of(folded), ("scope_no", "stretch"), ("replay_order",))
         states = pl.concat([found.filter(~pl.col("is_folded")), folded])

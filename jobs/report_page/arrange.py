@@ -16,11 +16,8 @@ from udfs.derive.report.messages import ACCEPTED, FATES
 from udfs.derive.report.rows import SEVERITIES, Row, Rows
 from udfs.replay.advice import machines_of
 
-_STEPS = 120
-"""Most steps of time with traffic in the picture of the period, unless that is longer than 120 days."""
-_SECOND = 10**9
-_STEP_NS = (_SECOND // 100, _SECOND // 10, *(_SECOND * s for s in (1, 5, 15, 60, 300, 900, 3600, 14_400)))
-_DAY_NS = 86_400 * _SECOND
+Proof = Callable[..., Rows]
+"""A function that `witnesses` returns."""
 _VERDICTS = [verdict.value for verdict in Verdict]
 _REFUSED = (Verdict.DUPLICATE.value, Verdict.OUT_OF_ORDER.value)
 _ACCEPTED = (Verdict.IN_ORDER.value, Verdict.NEW_SEQUENCE.value, Verdict.GAP_EXPIRED.value)
@@ -46,24 +43,9 @@ REASONS: Mapping[str, str] = {
 """Why a message cannot be judged."""
 
 
-def steps(extent: Row, busy_hours: Sequence[Row] = ()) -> tuple[int, int]:
-    """Returns where the picture of the period begins, and the length of its steps, in ns.
-
-    `busy_hours` are rows of `period.busy_hours`. The page draws the times between them short, so they do not count.
-    """
-    first, last = extent["first_ns"] or 0, extent["last_ns"] or 0
-    busy_ns, until = 0, first
-    for row in sorted(busy_hours, key=lambda row: row["first_ns"]):
-        begin, end = max(row["first_ns"], until), min(row["last_ns"], last)
-        busy_ns, until = busy_ns + max(end - begin, 0), max(until, end)
-    wanted = busy_ns or last - first
-    step = next((length for length in _STEP_NS if wanted < length * _STEPS), _DAY_NS)
-    return first // step * step, step
-
-
-def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, since: datetime | None) -> Row:
+def page(rows: Mapping[str, Rows], config: Config, place: str, since: datetime | None) -> Row:
     """Returns all values that the template uses."""
-    sessions = _sessions(rows)
+    extent, sessions, proof = rows["extent"][0], _sessions(rows), witnesses(rows)
     kinds = sorted(rows["kinds"], key=lambda row: (SEVERITIES.index(row["severity"]), -row["findings"], row["kind"]))
     alone = _group(rows["findings"], ("severity", "kind"))  # the findings in no incident
     return {
@@ -72,9 +54,9 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         "since": None if since is None else f"{since:%Y-%m-%d %H:%M:%S}",
         "first_ns": extent["first_ns"],
         "last_ns": extent["last_ns"],
-        "messages": _messages(rows),
-        "kinds": [row | {"listed": _with_proof(alone[row["severity"], row["kind"]], rows, sessions)} for row in kinds],
-        "incidents": _incidents(rows, sessions),
+        "messages": _messages(rows, proof),
+        "kinds": [row | {"listed": _with_proof(alone[row["severity"], row["kind"]], proof, sessions)} for row in kinds],
+        "incidents": _incidents(rows, proof, sessions),
         "incident_counts": {row["outcome"]: row["incidents"] for row in rows["incident_counts"]},
         "incident_outcomes": [outcome.value for outcome in IncidentOutcome],
         "earlier": max(sum(row["count"] for row in rows["every_finding"]) - sum(row["findings"] for row in kinds), 0),
@@ -82,17 +64,13 @@ def page(rows: Mapping[str, Rows], extent: Row, config: Config, place: str, sinc
         "sessions": list(sessions.values()),
         "health": _health(rows["health"]),
         "session_count": extent["sessions"],
-        "limits": {
-            name: getattr(config, name)
-            for name in ("listed_messages", "listed_incidents", "listed_findings", "listed_sessions", "drawn_sessions")
-        },
         "unknown": [
             {"reason": reason, "why": REASONS.get(reason, reason), "arrivals": arrivals}
             for (verdict, reason), arrivals in sorted(_counts(rows["arrivals"], "verdict", "reason").items(), key=str)
             if verdict == Verdict.UNKNOWN.value
         ],
         "caveats": _caveats(rows["caveats"]),
-        "data": _data(rows, *steps(extent, rows["busy_hours"])) | saved(rows),
+        "data": _data(rows, extent["steps_from_ns"], extent["step_ns"]) | saved(rows),
         "reads_reported": rows["final_acks"][0]["any"],
         "told": rows["outcome_counts"][0]["told"],
         "meaning": {outcome.value: text for outcome, text in MEANING.items()} | {ACCEPTED: _ACCEPTED_MEANING},
@@ -149,9 +127,9 @@ def numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
     }
 
 
-def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
+def _messages(rows: Mapping[str, Rows], proof: Proof) -> dict[str, Rows]:
     """Returns the listed messages of each list, the worst first, with what each witness shows."""
-    proof, known = witnesses(rows), Machines(rows)
+    known = Machines(rows)
     listed: dict[str, Rows] = defaultdict(list)
     for row in rows["listed_messages"]:
         before = listed[row["list"]]
@@ -170,7 +148,7 @@ def _messages(rows: Mapping[str, Rows]) -> dict[str, Rows]:
     return listed
 
 
-def witnesses(rows: Mapping[str, Rows]) -> Callable[..., Rows]:
+def witnesses(rows: Mapping[str, Rows]) -> Proof:
     """Returns a function from a witness to a list of its `key`, its `row` (None for none), and what the row `shows`.
 
     They are in the order of their times, those without one last. `displaced` says that the witness is of a message
@@ -259,15 +237,14 @@ def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
     for place, one in enumerate(rows["pictures"]):
         drawn[one["session_id"]].append(points[one["session_id"], one["scope_key"]][0] | {"number": place})
     told = rows["outcome_counts"][0]["told"]
-    nothing = {"recovered_bytes": 0, "unreadable_bytes": 0, "mid_stream": 0, "src_ip": "", "dst_ip": ""}
+    nothing = {"unreadable_bytes": 0, "src_ip": "", "dst_ip": ""}
     return {
         row["session_id"]: row
-        | {name: covered.get(row["session_id"], nothing)[name] for name in nothing}
+        | covered.get(row["session_id"], nothing)
         | {
             "number": place,
             "short": f"{_first_part(row['sender'])} → {_first_part(row['receiver'])}",
             "accepted": sum(row[verdict] for verdict in _ACCEPTED),
-            "covered": _coverage(row, covered.get(row["session_id"], nothing)),
             "judged": sum(row[verdict] for verdict in _VERDICTS),
             "pictures": drawn[row["session_id"]],
         }
@@ -285,20 +262,12 @@ def _health(rows: Rows) -> Rows:
     ]
 
 
-def _coverage(session: Row, covered: Row) -> float | None:
-    """Returns the share of a session's bytes that became packets: the column, else recovered of all bytes."""
-    if session.get("byte_coverage") is not None:
-        return float(session["byte_coverage"])
-    sent = covered["recovered_bytes"] + session["missing_bytes"]
-    return (covered["recovered_bytes"] - covered["unreadable_bytes"]) / sent if sent else None
-
-
 def _first_part(queue_manager: str) -> str:
     """Returns the first part of a GUID; a whole address."""
     return queue_manager.partition("-")[0]
 
 
-def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
+def _incidents(rows: Mapping[str, Rows], proof: Proof, sessions: Mapping[str, Row]) -> Rows:
     """Returns the listed incidents, the worst first, each with its listed `evidence`, which are findings.
 
     `new`: it began in the time of the captures that the last run read. `frames` are the first and the last of the
@@ -313,7 +282,7 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
     return [
         row
         | {
-            "evidence": _with_proof(evidence[(row["incident_id"],)], rows, sessions),
+            "evidence": _with_proof(evidence[(row["incident_id"],)], proof, sessions),
             "frames": row["witnesses"][:1] + row["witnesses"][1:][-1:],
             "machines": sorted(row["senders"], key=lambda one: one["first_ns"] or 0),
             "messages": _became(row),
@@ -324,7 +293,7 @@ def _incidents(rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
             ),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
         }
-        for row in _with_proof(rows["incidents"], rows, sessions)
+        for row in _with_proof(rows["incidents"], proof, sessions)
     ]
 
 
@@ -342,9 +311,8 @@ def _became(incident: Row) -> list[tuple[int, str]]:
     return [(many, word) for many, word in figures if many]
 
 
-def _with_proof(found: Iterable[Row], rows: Mapping[str, Rows], sessions: Mapping[str, Row]) -> Rows:
+def _with_proof(found: Iterable[Row], proof: Proof, sessions: Mapping[str, Row]) -> Rows:
     """Returns findings or incidents by their `place`, with the rows of their witnesses and their session."""
-    proof = witnesses(rows)
     return [
         row
         | {

@@ -11,19 +11,12 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES, VERDICTS
 from schemas.table import STRING, row
 from udfs.derive import books
-from udfs.derive.frames import ONE, Derivation
+from udfs.derive.books import balance_numbers
+from udfs.derive.frames import ONE
 
 INGESTED = (Book.RECORDS, Book.BYTES)
 DECODED = (*INGESTED, Book.PACKETS)
 REPLAYED = (*DECODED, Book.ARRIVALS, Book.NUMBERS)
-_NUMBERS = Derivation(
-    books.balance_numbers,
-    {
-        "outcomes": ("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "numbers"),
-        "sequences": ("scope_key", "tx_sequence_id", "first_number_due", "numbers_seen", "numbers_due"),
-    },
-    ("scope_key",),
-)
 
 
 def balance(engine: Engine[T], wanted: Sequence[Book]) -> None:
@@ -72,5 +65,5 @@ def _of_scopes(engine: Engine[T]) -> list[pl.DataFrame]:
         outcomes=engine.sum_up(outcomes, ["scope_key"], "arrivals"),
         sequences=engine.read(SEQUENCES, "scope_key", "delivered_arrivals", "messages"),
     )
-    numbers = engine.gather(_NUMBERS, outcomes=outcomes, sequences=sequences)[ONE]
+    numbers = engine.gather(balance_numbers, outcomes=outcomes, sequences=sequences)[ONE]
     return [books.balance_arrivals(**sums), numbers]

@@ -16,11 +16,8 @@ Few = Mapping[str, pl.DataFrame]
 SUMMARIZED = (SESSIONS, FINDINGS, INCIDENTS)
 REPORTED = (*SUMMARIZED, CAPTURES, STREAMS, SEQUENCES, ENDS, BOOKS)
 _NEEDED = {
-    STREAMS: (
-        *("stream_id", "src_ip", "dst_ip", "last_captured_at", "recovered_bytes", "missing_bytes", "mid_stream"),
-        "conflict",
-    ),
-    ENDS: ("stream_id", "session_id", "sender", "receiver", "mid_stream", "copy_of"),
+    STREAMS: (*("stream_id", "src_ip", "dst_ip", "last_captured_at", "missing_bytes", "mid_stream", "conflict"),),
+    ENDS: ("stream_id", "session_id", "sender", "receiver", "copy_of"),
     BOOKS: ("balanced",),
 }
 """Columns of tables of which others are not needed."""

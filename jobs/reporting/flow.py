@@ -7,6 +7,7 @@ few rows, sums, what is drawn of the worst sessions, and the rows with the keys 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import polars as pl
 
@@ -16,16 +17,16 @@ from schemas.ingest import QUARANTINE, STREAM_GAPS
 from schemas.messages import ACKS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import VERDICTS
-from udfs.derive.columns import PLACE, RANGE
-from udfs.derive.frames import ONE, Derivation, Frames
-from udfs.derive.report.health import changed_first
-from udfs.derive.report.messages import accepted_by_stream, conflicts
-from udfs.derive.report.of_session import JUDGED, merged, queue_health, session_sums, with_fates
+from udfs.derive.columns import PLACE, RANGE, SEQUENCE
+from udfs.derive.frames import ONE, Frames
+from udfs.derive.replay.acks import OF_ACKS
+from udfs.derive.report.health import HEALTH, changed_first, health
+from udfs.derive.report.messages import SHOWN, accepted_since, conflicts
+from udfs.derive.report.of_session import JUDGED, merged, of_scope, of_session
 from udfs.derive.report.page import (
     WITNESSES,
     Chosen,
     Options,
-    Steps,
     choose,
     limits,
     listed,
@@ -34,12 +35,10 @@ from udfs.derive.report.page import (
     witness_columns,
     witness_keys,
 )
-from udfs.derive.report.pictures import ACK, answering, asked, carriers, drawn, pictures, thinning
+from udfs.derive.report.pictures import asked, carriers, of_drawn, order_acks, pictures, stairs
 from udfs.derive.report.rows import Rows
 from udfs.derive.report.sessions import unusable
 from udfs.derive.tables import schema_of
-
-_UNUSABLE = Derivation(unusable, {QUARANTINE.name: ("stage", "reason", "stream_id", "length")}, ("stream_id",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +52,13 @@ class Collected:
     """Rows of `merged`, of all sessions."""
 
 
-def collect(engine: Engine[T], few: Few, options: Options, steps: Steps) -> Collected:
+def collect(engine: Engine[T], few: Few, options: Options) -> Collected:
     """Returns the rows that a report shows; no part grows with the large tables. `few` are those REPORTED."""
     verdicts, outcomes = engine.read(VERDICTS, *JUDGED), engine.read(OUTCOMES)
-    chosen = choose(few, _scopes(engine, verdicts, options.session), options, steps)
-    judged = engine.derive(with_fates(chosen.sequences), verdicts=verdicts, outcomes=outcomes)
-    sums = merged(engine.gather(session_sums(chosen.period), **judged), chosen.period)
+    chosen = choose(few, _scopes(engine, verdicts, options.session), options)
+    sequences = engine.hand_in(chosen.sequences.select(SEQUENCE))
+    judged = engine.derive(of_scope, verdicts=verdicts, outcomes=outcomes, sequences=sequences)
+    sums = merged(engine.gather(partial(of_session, period=chosen.period), **judged), chosen.period)
     tops = listed(chosen, sums, accepted(engine, chosen.incidents, options.saved_messages), options)
     points = _drawn(engine, judged["verdicts"], few, chosen, tops, options)
     shown = tops | points | _beside(engine, few, points["points"], tops, options) | _proofs(engine, few, tops)
@@ -70,18 +70,18 @@ def _scopes(engine: Engine[T], verdicts: T, sessions: Sequence[str]) -> pl.DataF
     if not sessions:
         return None
     wanted = engine.hand_in(pl.DataFrame({"session_id": list(sessions)}))
-    theirs = engine.select(engine.join(verdicts, wanted, ["session_id"], "semi"), scope_key="scope_key")
+    theirs = engine.select(engine.join(verdicts, wanted, ["session_id"], "semi"), "scope_key")
     return engine.bring(scopes=engine.distinct(theirs))["scopes"]
 
 
 def accepted(engine: Engine[T], incidents: pl.DataFrame, limit: int) -> Frames:
     """Returns `accepted_since` of the senders that used numbers again for different messages."""
-    step, since = accepted_by_stream(limit), conflicts(incidents)
+    work, since = partial(accepted_since, limit=limit), conflicts(incidents)
     if not since.height:
-        return step.run(verdicts=schema_of(VERDICTS.arrow).to_frame(), since=since)
-    verdicts = engine.read(VERDICTS, *step.inputs["verdicts"])
+        return work(schema_of(VERDICTS.arrow).to_frame(), since)
+    verdicts = engine.read(VERDICTS, *SHOWN, "accepted")
     theirs = engine.join(verdicts, engine.hand_in(since.drop("since")), ["source_queue_manager"], "semi")
-    return engine.gather(step, verdicts=theirs, since=engine.hand_in(since))
+    return engine.gather(work, verdicts=theirs, since=engine.hand_in(since))
 
 
 def _drawn(engine: Engine[T], verdicts: T, few: Few, chosen: Chosen, tops: Frames, options: Options) -> Frames:
@@ -90,8 +90,8 @@ def _drawn(engine: Engine[T], verdicts: T, few: Few, chosen: Chosen, tops: Frame
     streams = carriers(few["stream_ends"].join(worst, on="session_id", how="semi"), chosen.streams)
     theirs = engine.join(verdicts, engine.hand_in(worst), ["session_id"], "semi")
     gaps = engine.join(engine.read(STREAM_GAPS, *RANGE), engine.hand_in(streams), ["stream_id"])
-    step = drawn(chosen.period.since, options.drawn_pictures, options.drawn_points)
-    return engine.gather(step, verdicts=theirs, gaps=gaps)
+    work = partial(of_drawn, since=chosen.period.since, scopes=options.drawn_pictures, limit=options.drawn_points)
+    return engine.gather(work, verdicts=theirs, gaps=gaps)
 
 
 def _beside(engine: Engine[T], few: Few, points: pl.DataFrame, tops: Frames, options: Options) -> Frames:
@@ -99,11 +99,13 @@ def _beside(engine: Engine[T], few: Few, points: pl.DataFrame, tops: Frames, opt
     drawn_scopes = pictures(points, tops["sessions"])
     sequences = asked(drawn_scopes, few["sequences"])
     wanted = engine.hand_in(sequences.select("tx_sequence_id").unique())
-    acks = engine.join(engine.read(ACKS, *ACK), wanted, ["tx_sequence_id"], "semi")
-    answers = engine.one(answering(few["stream_ends"], sequences), acks=acks)
-    stairs = engine.gather(thinning(options.drawn_points), acks=answers)[ONE]
+    acks = engine.join(engine.read(ACKS, *OF_ACKS), wanted, ["tx_sequence_id"], "semi")
+    answers = engine.one(
+        order_acks, acks=acks, ends=engine.hand_in(few["stream_ends"]), asked=engine.hand_in(sequences)
+    )
+    drawn_acks = engine.gather(partial(stairs, limit=options.drawn_points), acks=answers)[ONE]
     uris = few["captures"].select("capture_id", "uri").join(points, on="capture_id", how="semi")
-    return {"pictures": drawn_scopes, "stairs": stairs, "uris": uris}
+    return {"pictures": drawn_scopes, "stairs": drawn_acks, "uris": uris}
 
 
 def _proofs(engine: Engine[T], few: Few, tops: Frames) -> Frames:
@@ -120,13 +122,14 @@ def _proofs(engine: Engine[T], few: Few, tops: Frames) -> Frames:
 def _with_sums(engine: Engine[T], few: Few) -> Few:
     """Adds, under the names of large tables, sums over them: kinds of ACKS, and what is in QUARANTINE."""
     kinds = engine.bring(acks=engine.sum_up(engine.read(ACKS, "ack_type"), ["ack_type"]))
-    quarantined = engine.gather(_UNUSABLE, quarantine=engine.read(QUARANTINE, *_UNUSABLE.inputs[QUARANTINE.name]))[ONE]
+    quarantined = engine.gather(unusable, quarantine=engine.read(QUARANTINE, "stage", "reason", "stream_id", "length"))[
+        ONE
+    ]
     return {**few, **kinds, "quarantine": quarantined}
 
 
 def health_by_queue(engine: Engine[T], since: datetime | None, limit: int) -> pl.DataFrame:
     """Returns at most `limit` rows of `health`, of all sessions."""
-    step = queue_health(since, limit)
-    verdicts, outcomes = engine.read(VERDICTS, *step.inputs["verdicts"]), engine.read(OUTCOMES)
-    rows = engine.gather(step, verdicts=verdicts, outcomes=outcomes)[ONE]
+    verdicts, outcomes = engine.read(VERDICTS, *HEALTH), engine.read(OUTCOMES)
+    rows = engine.gather(partial(health, since=since, limit=limit), verdicts=verdicts, outcomes=outcomes)[ONE]
     return changed_first(rows, limit)

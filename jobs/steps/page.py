@@ -36,7 +36,7 @@ def collected_rows(engine: Engine[T], config: Config) -> Collected:
         saved_messages=config.listed_messages * _SAVED_FOR_EACH_LISTED,
         **{name: getattr(config, name) for name in _LIMITS},
     )
-    return collect(engine, few, options, arrange.steps)
+    return collect(engine, few, options)
 
 
 def values(collected: Collected, config: Config, place: str, names: Names) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def values(collected: Collected, config: Config, place: str, names: Names) -> di
         {outcome: numbers[count_column(outcome)] for outcome in Outcome},
         **{name: numbers[name] for name in ("stuck", "missing_bytes", "unjudged", "errors")},
     )
-    return arrange.page(rows, rows["extent"][0], config, place, collected.chosen.period.since) | {
+    return arrange.page(rows, config, place, collected.chosen.period.since) | {
         "muted": [one._asdict() for one in read_muted(config.muted_file)],
         "muted_findings": rows["muted"],
         "not_told": NOT_TOLD,

@@ -19,8 +19,7 @@ from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, VERDICTS, Severity
 from schemas.table import Table
 from udfs.derive.frames import ONE
-from udfs.derive.report.messages import accepted_counts, conflicts, places
-from udfs.derive.report.of_session import queue_sums
+from udfs.derive.report.messages import QUEUE, accepted_counts, conflicts, harm_by_queue, places
 from udfs.derive.report.rows import Row, with_nanoseconds
 from udfs.derive.report.summary import (
     count_muted,
@@ -87,9 +86,8 @@ def outcome_summary(engine: Engine[T], names: Names | None = None, reported: Col
     if reported:
         queues = reported.sums["queues"]
     else:
-        by_queue = queue_sums()
-        rows = engine.read(OUTCOMES, *by_queue.inputs["outcomes"])
-        queues = engine.gather(by_queue, outcomes=rows)[ONE]
+        harm = engine.read(OUTCOMES, *QUEUE, "lost", "stuck", "numbers", "first_seen_at")
+        queues = engine.gather(harm_by_queue, outcomes=harm)[ONE]
     where = places(queues).row(0, named=True)
     row = {name: value or 0 for name, value in sums.items()}
     by_severity: dict[str, dict[str, int]] = {severity.value: {} for severity in reversed(Severity)}

@@ -1,11 +1,9 @@
-"""Column expressions and window frames that several transforms share."""
+"""Column expressions that several transforms share."""
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from schemas.table import Table, sql_type
-
-BEFORE = (Window.unboundedPreceding, -1)
 
 
 def with_columns_of(table: Table, rows: DataFrame) -> DataFrame:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from schemas.ingest import BOOKS, Book, Stage
+from udfs.derive.frames import derives
 from udfs.derive.tables import with_columns_of
 
 
@@ -49,6 +50,13 @@ def balance_arrivals(verdicts: pl.DataFrame, outcomes: pl.DataFrame, sequences: 
     return _compare(Book.ARRIVALS, "scope_key", [_count(verdicts)], [unusual, delivered])
 
 
+@derives(
+    ("scope_key",),
+    columns={
+        "outcomes": ("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "numbers"),
+        "sequences": ("scope_key", "tx_sequence_id", "first_number_due", "numbers_seen", "numbers_due"),
+    },
+)
 def balance_numbers(outcomes: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
     """Returns BOOKS rows: numbers due = numbers seen + numbers of outcomes without a message, per scope."""
     number = pl.col("tx_sequence_number")

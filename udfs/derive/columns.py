@@ -79,6 +79,11 @@ def count_if(condition: pl.Expr | str) -> pl.Expr:
     return (pl.col(condition) if isinstance(condition, str) else condition).sum().cast(pl.Int64)
 
 
+def count_distinct(of: pl.Expr | str) -> pl.Expr:
+    """Returns the number of different values of a group; null is none."""
+    return (pl.col(of) if isinstance(of, str) else of).drop_nulls().n_unique().cast(pl.Int64)
+
+
 def as_numbers(rows: pl.DataFrame, *names: str) -> list[pl.Expr]:
     """Returns columns of names as numbers in the order of the names; null stays null.
 
@@ -97,6 +102,17 @@ def are_in(rows: pl.DataFrame, some: pl.DataFrame) -> pl.Series:
     marked = some.unique().with_columns(is_in=True)
     found = rows.select(some.columns).join(marked, on=some.columns, how="left", maintain_order="left")
     return found["is_in"].fill_null(value=False)
+
+
+def in_one_only(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    """Returns the rows that only one of two frames with the same columns has."""
+    both = one, other
+    return pl.concat(rows.join(of, on=one.columns, how="anti", nulls_equal=True) for rows, of in (both, both[::-1]))
+
+
+def is_on(streams: pl.Series) -> pl.Expr:
+    """Returns whether a row is of one of these streams."""
+    return pl.col("stream_id").is_in(streams.implode())
 
 
 def quotient(dividend: pl.Expr, divisor: float) -> pl.Expr:

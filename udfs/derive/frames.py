@@ -1,7 +1,8 @@
 """Declares how tables are derived from tables, whole groups at a time, and runs that over frames and Arrow batches."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -12,8 +13,8 @@ from udfs.replay.groups import parts_of_groups
 from udfs.replay.rows import Batches
 
 Frames = dict[str, pl.DataFrame]
-ALL = ("*",)
-"""Stands for all columns of a table."""
+Work = Callable[..., Frames | pl.DataFrame]
+W = TypeVar("W", bound=Work)
 ONE = "rows"
 """The name of the only table that a derivation makes."""
 _BATCH_ROWS = 10_000
@@ -30,67 +31,87 @@ _HELD = {
 
 
 class Derivation(NamedTuple):
-    """Derives tables from tables: `work` gets a frame per name of `inputs`, and returns a frame per table it makes.
+    """Derives tables from tables: `work` gets a frame for each of its parameters, and returns a frame per table.
 
     If it makes only one, it returns just that frame, and the table is called ONE.
 
-    `inputs` name the columns that it needs, or ALL. All inputs have the columns `by`: a call gets all rows of one or of
-    many groups, which have the same values there, in no order. Without `by`, a call gets all rows. A function that is
-    said to be right for all rows of any x may have x, or columns that contain x, as `by`. The frames of `shared` are
-    few rows, of which every call gets all. Of frames without rows it makes frames without rows, which have the right
-    columns and types.
+    Without `by`, a call gets all rows. With it, all frames have these columns, and a call gets all rows of one or of
+    many groups, which have the same values there, in no order. The frames of `shared` are few rows, of which every call
+    gets all. Of a table in `columns` it needs only those. Of frames without rows it makes frames without rows, which
+    have the right columns and types.
     """
 
-    work: Callable[..., Frames | pl.DataFrame]
-    inputs: Mapping[str, tuple[str, ...]]
-    by: tuple[str, ...] = ()
-    shared: tuple[str, ...] = ()
+    work: Work
+    by: Sequence[str] = ()
+    shared: Sequence[str] = ()
+    columns: Mapping[str, Sequence[str]] = {}
+
+    @classmethod
+    def of(cls, work: "Work | Derivation") -> "Derivation":
+        """Returns how a function derives, as it `derives`; a partial one derives as the whole one does."""
+        if isinstance(work, Derivation):
+            return work
+        function = work.func if isinstance(work, partial) else work
+        return _DECLARED.get(function, cls(function))._replace(work=work)
 
     def run(self, **tables: pl.DataFrame) -> Frames:
         """Derives whole tables."""
-        inputs = {name: _select(tables[name], columns) for name, columns in self.inputs.items()}
-        return self._work_on(**inputs, **{name: tables[name] for name in self.shared})
+        needed = {name: rows.select(self.columns.get(name, rows.columns)) for name, rows in tables.items()}
+        made = self.work(**needed)
+        return {ONE: made} if isinstance(made, pl.DataFrame) else made
 
     def tagged(self, **schemas: RowType) -> RowType:
-        """Returns the schema of the inputs' rows below each other: the columns `by`, and a struct for each input."""
-        any_input = schemas[next(iter(self.inputs))]
+        """Returns the schema of tables' rows below each other: the columns `by`, and a struct for each table."""
+        any_table = next(iter(schemas.values()))
         parts = {
-            name: row(**{one.name: one.type for one in schemas[name] if columns == ALL or one.name in columns})
-            for name, columns in self.inputs.items()
+            name: row(**{one: schema.field(one).type for one in self.columns.get(name, schema.names)})
+            for name, schema in schemas.items()
         }
-        return row(**{name: any_input.field(name).type for name in self.by}, **parts)
+        return row(**{name: any_table.field(name).type for name in self.by}, **parts)
 
     def made(self, **schemas: RowType) -> RowType:
         """Returns the schema of the made rows below each other: a struct for each table."""
-        made = self.run(**{name: to_frame(schemas[name].empty_table()) for name in (*self.inputs, *self.shared)})
+        made = self.run(**{name: to_frame(schema.empty_table()) for name, schema in schemas.items()})
         return row(**{name: row_type_of(frame) for name, frame in made.items()})
 
     def on_batches(self, made: RowType, **shared: pl.DataFrame) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
         """Returns a pass that turns rows of `tagged`, those of a group next to each other, into rows of `made`."""
 
         def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-            for inputs in self._whole_groups(batches):
-                for name, rows in self._work_on(**inputs, **shared).items():
+            for frames in self._whole_groups(batches):
+                for name, rows in self.run(**frames, **shared).items():
                     yield from _of_table(name, rows, made)
 
         return run
 
-    def _work_on(self, **frames: pl.DataFrame) -> Frames:
-        made = self.work(**frames)
-        return {ONE: made} if isinstance(made, pl.DataFrame) else made
-
     def _whole_groups(self, batches: Batches) -> Iterator[Frames]:
-        """Yields the inputs of one or many whole groups, of rows of `tagged`."""
+        """Yields the frames of one or many whole groups, of rows of `tagged`."""
         waiting: dict[str, list[pl.DataFrame]] = {}
         for begins_groups, rows in parts_of_groups(batches, *self.by):
             if begins_groups:
-                yield {name: pl.concat(waiting.pop(name), rechunk=False) for name in self.inputs}
-            for name in self.inputs:
+                yield _put_together(waiting)
+                waiting = {}
+            for name in (name for name in rows.column_names if name not in self.by):
                 parts = waiting.setdefault(name, [_compact(rows[name].slice(0, 0))])
                 if rows[name].null_count < rows.num_rows:
                     parts.append(_compact(rows[name]))
         if waiting:
-            yield {name: pl.concat(waiting.pop(name), rechunk=False) for name in self.inputs}
+            yield _put_together(waiting)
+
+
+_DECLARED: dict[Work, Derivation] = {}
+
+
+def derives(
+    by: Sequence[str] = (), shared: Sequence[str] = (), columns: Mapping[str, Sequence[str]] | None = None
+) -> Callable[[W], W]:
+    """Declares how a function derives tables, as in `Derivation`; without that, a call gets all rows of all tables."""
+
+    def declare(work: W) -> W:
+        _DECLARED[work] = Derivation(work, by, shared, columns or {})
+        return work
+
+    return declare
 
 
 def to_frame(rows: pa.Table) -> pl.DataFrame:
@@ -116,8 +137,8 @@ def untagged(rows: pa.Table, names: Iterable[str]) -> Frames:
     return {name: to_frame(_of_struct(rows[name])) for name in names}
 
 
-def _select(rows: pl.DataFrame, columns: tuple[str, ...]) -> pl.DataFrame:
-    return rows if columns == ALL else rows.select(columns)
+def _put_together(parts: Mapping[str, list[pl.DataFrame]]) -> Frames:
+    return {name: pl.concat(of_name, rechunk=False) for name, of_name in parts.items()}
 
 
 def _of_struct(column: pa.ChunkedArray) -> pa.Table:

@@ -15,40 +15,21 @@ follows the time from which they count, or the whole scope. What remains says no
 receiver was in.
 """
 
-from dataclasses import dataclass
-
 import polars as pl
 
 from schemas.tallies import TALLIES
 from schemas.wire import LATEST_ORDER_ACK_NS
-from udfs.derive.columns import PLACE, SEQUENCE, are_in, count, signed
+from udfs.derive.columns import PLACE, SEQUENCE, are_in, count, in_one_only, is_on, signed
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
 from udfs.derive.outcomes.tallies import receiver_guid, scope_states
 from udfs.derive.replay.acks import MOST_SENDERS, crowded
 from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
 from udfs.derive.tables import with_columns_of
-from udfs.derive.touched import BEFORE_ALL, LINKS, OF_SENDER, Touched, in_one_only, is_on, numbers_of_ids
+from udfs.derive.touched import LINKS, OF_SENDER, Now, Touched
+from udfs.replay.timeline import BEFORE_ALL
 
 _ON_STREAM = ("scope_key", "stream_id")
-
-
-@dataclass(frozen=True)
-class Now:
-    """Holds what the sources say now of the messages and streams of all scopes."""
-
-    placed: pl.DataFrame
-    """Rows of `_placed`."""
-    flows: pl.DataFrame
-    """Rows of `scopes.scoped_flows`."""
-    legs: pl.DataFrame
-    """Rows of `scopes.find_flows` whose leg is unknown."""
-    unread: pl.DataFrame
-    """Rows of `coverage.unread_ranges`."""
-    silent: pl.DataFrame
-    """Each `scope_key` and beginning, `first_ns`, of a stream of its sessions that has unread bytes."""
-    since: pl.DataFrame
-    """Each `scope_key` and time, `ns`, from which on all is to be judged again."""
 
 
 def _linked(placed: pl.DataFrame, some: pl.DataFrame) -> pl.DataFrame:
@@ -71,78 +52,43 @@ def tally_rows(tallies: pl.DataFrame, counts: pl.DataFrame, watched: pl.DataFram
     return with_columns_of(TALLIES, rows.join(watched, on=SENDER_THERE, how="left"))
 
 
-def settle(
-    tallies: pl.DataFrame,
-    touched: Touched,
-    ends: pl.DataFrame,
-    flows: pl.DataFrame,
-    legs: pl.DataFrame,
-    watched: pl.DataFrame,
-    messages: pl.DataFrame,
-    unread: pl.DataFrame,
-) -> Frames:
+def settle(tallies: pl.DataFrame, touched: Touched, now: Now) -> Frames:
     """Returns the tallies that are `kept`, `messages` and `flows` to judge, and where scopes are `resumed`.
 
-    Messages on unknown `legs` are among them, as they may be missing elsewhere. `behind` are rows of BEHIND. `tallies`
-    are those that the last replay left, `flows` have their scopes, `watched` are rows of `watched_sessions`, `messages`
-    transactional ones, `unread` those of `unread_ranges`.
+    Messages on unknown legs are among them, as they may be missing elsewhere. `behind` are rows of BEHIND. `tallies`
+    are those that the last replay left.
     """
-    paired = _paired_otherwise(tallies, touched, messages, flows)
-    acked_at = pl.concat([touched.acked_at, paired.select("source_queue_manager", "ns")], how="diagonal")
-    broken = ends.join(unread, on="stream_id", how="semi")
-    of_session = flows.select("scope_key", "session_id").unique()
-    now = Now(
-        _placed(messages, flows),
-        flows,
-        legs,
-        unread,
-        broken.join(of_session, on="session_id").select("scope_key", "first_ns"),
-        _since(tallies, touched.since, acked_at, flows, unread),
-    )
-    again = _are_touched(tallies, touched, now) | are_in(tallies, paired.select(OF_SENDER)) | _waits(tallies, watched)
-    while (drawn_in := again | _drawn_in(tallies, again, now)).sum() > again.sum():
+    paired = _paired_otherwise(tallies, touched, now)
+    since = _since(tallies, touched, paired, now)
+    again = _are_touched(tallies, touched, now) | are_in(tallies, paired.select(OF_SENDER)) | _waits(tallies, now)
+    while (drawn_in := again | _drawn_in(tallies, again, since, now)).sum() > again.sum():
         again = drawn_in
     kept = tallies.filter(~again)
     to_judge = now.placed.join(kept, on=SEQUENCE, how="anti")
-    some_flows = flows.join(to_judge, on=_ON_STREAM, how="semi")
+    some_flows = now.flows.join(to_judge, on=_ON_STREAM, how="semi")
     behind = kept.group_by(_ON_STREAM).agg(stream_offset=pl.max("last_offset"), at_ns=pl.max("last_captured_ns"))
     return {
         "kept": kept,
-        "messages": pl.concat([to_judge.select(PLACE), with_flow(messages, legs).select(PLACE)]),
+        "messages": pl.concat([to_judge.select(PLACE), with_flow(now.messages, now.legs).select(PLACE)]),
         "flows": some_flows,
-        "resumed": _resumed(kept, some_flows, unread),
+        "resumed": _resumed(kept, some_flows, now.unread),
         "behind": behind.join(to_judge, on=_ON_STREAM, how="semi"),
     }
 
 
-def _placed(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Returns scope, stream, sequence and time of messages, and numbers for their message and transaction IDs.
-
-    `accepted_above`: it is accepted in any state of a lower sequence, so the state is no lower than it afterwards.
-    """
-    numbered = messages.select(
-        *(*FLOW_KEY, "stream_offset", "tx_sequence_id", "captured_ns"),
-        signed(pl.col("tx_sequence_id")).alias("sequence"),
-        (pl.col("previous_tx_sequence_number") == 0).fill_null(value=False).alias("accepted_above"),
-        *numbers_of_ids(),
-    )
-    return with_flow(numbered, flows, "scope_key").drop("destination_queue")
-
-
-def _since(
-    tallies: pl.DataFrame, since: pl.DataFrame, acked_at: pl.DataFrame, flows: pl.DataFrame, unread: pl.DataFrame
-) -> pl.DataFrame:
-    """Returns per scope the times `since` when all is to be judged again, and those before its first message.
+def _since(tallies: pl.DataFrame, touched: Touched, paired: pl.DataFrame, now: Now) -> pl.DataFrame:
+    """Returns per scope the times from which on all is to be judged again.
 
     A stream with unread bytes that carries its first message of a scope counted from its beginning before.
     """
-    broken = flows.join(unread, on="stream_id", how="semi").select(*_ON_STREAM, ns=pl.col("first_ns")).unique()
+    acked_at = pl.concat([touched.acked_at, paired.select("source_queue_manager", "ns")], how="diagonal")
+    broken = now.flows.join(now.unread, on="stream_id", how="semi").select(*_ON_STREAM, ns="first_ns").unique()
     times = [broken.join(tallies, on=_ON_STREAM, how="anti").select("scope_key", pl.col("ns").fill_null(BEFORE_ALL))]
     began = tallies.group_by("scope_key").agg(began_ns=pl.col("first_ns").min_by("first_order"))
     for name in ("session_id", "source_queue_manager"):
-        scopes = flows.select("scope_key", name).unique()
+        scopes = now.flows.select("scope_key", name).unique()
         acked = acked_at.drop_nulls(name).join(scopes, on=name).join(began, on="scope_key")
-        times.append(since.drop_nulls(name).join(scopes, on=name).select("scope_key", "ns"))
+        times.append(touched.since.drop_nulls(name).join(scopes, on=name).select("scope_key", "ns"))
         times.append(acked.filter(pl.col("ns") <= pl.col("began_ns")).select("scope_key", "ns"))
     return pl.concat(times)
 
@@ -168,20 +114,18 @@ def _are_touched(rows: pl.DataFrame, touched: Touched, now: Now) -> pl.Series:
     )
 
 
-def _paired_otherwise(
-    tallies: pl.DataFrame, touched: Touched, messages: pl.DataFrame, flows: pl.DataFrame
-) -> pl.DataFrame:
+def _paired_otherwise(tallies: pl.DataFrame, touched: Touched, now: Now) -> pl.DataFrame:
     """Returns acknowledgments that name no sender, each with a `source_queue_manager` that it is for only now, or was.
 
     That is a sender that is new to their session or gone; and on a session that is or was crowded, all of its senders,
     and all that use a sequence there which another one uses only now, or did.
     """
-    both = [of.select(SENDER_THERE).unique() for of in (tallies, flows)]
+    both = [of.select(SENDER_THERE).unique() for of in (tallies, now.flows)]
     changed = in_one_only(*both)
     senders = pl.concat(both).unique()
     crowds = senders.group_by("session_id").len().filter(pl.col("len") > MOST_SENDERS)
     of_crowds = senders.join(changed, on="session_id", how="semi").join(crowds, on="session_id", how="semi")
-    on_crowded = with_flow(messages.select(*FLOW_KEY, "tx_sequence_id"), crowded(flows), "session_id")
+    on_crowded = with_flow(now.messages.select(*FLOW_KEY, "tx_sequence_id"), crowded(now.flows), "session_id")
     used = [of.select(*SENDER_THERE, "tx_sequence_id").unique() for of in (crowded(tallies), on_crowded)]
     sequence = ("session_id", "tx_sequence_id")
     of_sequences = pl.concat(used).join(in_one_only(*used), on=sequence, how="semi").unique()
@@ -194,10 +138,10 @@ def _paired_otherwise(
     )
 
 
-def _waits(rows: pl.DataFrame, watched: pl.DataFrame) -> pl.Series:
+def _waits(rows: pl.DataFrame, now: Now) -> pl.Series:
     """Returns which rows have messages that wait for an acknowledgment that would be seen, now or before."""
     found = rows.select(*SENDER_THERE, "late", "last_captured_ns", "watched_ns", "answers_whole").join(
-        watched, on=SENDER_THERE, how="left", maintain_order="left", suffix="_now"
+        now.watched, on=SENDER_THERE, how="left", maintain_order="left", suffix="_now"
     )
     times, whole = (pl.col(name, f"{name}_now") for name in ("watched_ns", "answers_whole"))
     is_overdue = pl.min_horizontal(times) - pl.col("last_captured_ns") > LATEST_ORDER_ACK_NS
@@ -208,18 +152,21 @@ def _waits(rows: pl.DataFrame, watched: pl.DataFrame) -> pl.Series:
     return found.select(((pl.col("late") > 0) & pl.any_horizontal(whole) & changes).fill_null(value=False)).to_series()
 
 
-def _drawn_in(rows: pl.DataFrame, again: pl.Series, now: Now) -> pl.Series:
+def _drawn_in(rows: pl.DataFrame, again: pl.Series, since: pl.DataFrame, now: Now) -> pl.Series:
     """Returns which rows are open, or drawn in by those that are judged `again`."""
     of_again, kept = rows.filter(again), rows.filter(~again)
     to_judge = now.placed.join(kept, on=SEQUENCE, how="anti")
-    cuts = _cuts(rows, of_again, kept, to_judge, now)
-    sequences = pl.concat([of_again.select(OF_SENDER), to_judge.select(OF_SENDER)])
-    offsets = pl.concat(
-        [
-            to_judge.select(*_ON_STREAM, offset="stream_offset"),
-            of_again.select(*_ON_STREAM, offset="first_offset"),
-        ]
+    parts = (
+        to_judge.select("scope_key", "sequence", ns=pl.col("captured_ns").fill_null(BEFORE_ALL)),
+        of_again.select("scope_key", "sequence", ns="first_captured_ns", order="first_order"),
+        since,
+        _moved_ranges(kept, of_again, to_judge, now),
     )
+    begins = pl.concat(parts, how="diagonal").group_by("scope_key").agg(pl.min("sequence", "ns", "order"))
+    cuts = _cuts(begins, rows, kept, to_judge, now)
+    sequences = pl.concat([of_again.select(OF_SENDER), to_judge.select(OF_SENDER)])
+    places = ((to_judge, "stream_offset"), (of_again, "first_offset"))
+    offsets = pl.concat(of.select(*_ON_STREAM, offset=name) for of, name in places)
     found = rows.join(cuts, on="scope_key", how="left", suffix="_cut", maintain_order="left").join(
         offsets.group_by(_ON_STREAM).agg(pl.min("offset")), on=_ON_STREAM, how="left", maintain_order="left"
     )
@@ -233,30 +180,21 @@ def _drawn_in(rows: pl.DataFrame, again: pl.Series, now: Now) -> pl.Series:
         | ((pl.col("sequence") == pl.col("kept_sequence")) & ~pl.col("rises"))
     )
     later, unclear = (
-        found.select((pl.col("is_cut") & condition).fill_null(value=False)).to_series()
+        found.select(condition.fill_null(value=False)).to_series()
         for condition in (is_later | pl.col("is_whole"), pl.col("is_unclear"))
     )
     drawn_in = later | are_in(rows, sequences) | are_in(rows, _linked(now.placed, to_judge))
     return drawn_in if (drawn_in & ~again).any() else drawn_in | unclear
 
 
-def _cuts(
-    rows: pl.DataFrame, of_again: pl.DataFrame, kept: pl.DataFrame, to_judge: pl.DataFrame, now: Now
-) -> pl.DataFrame:
-    """Returns per scope where what is judged begins: the lowest `sequence`, time `ns` and `order`; and what is kept.
+def _cuts(cuts: pl.DataFrame, rows: pl.DataFrame, kept: pl.DataFrame, to_judge: pl.DataFrame, now: Now) -> pl.DataFrame:
+    """Adds to each scope, and the lowest `sequence`, time `ns` and `order` that is judged, what is kept of it.
 
-    `is_cut`: something of it is judged. `is_whole`: then all is, because a fact about the whole scope is another one.
-    `is_unclear`: so it is if no more is drawn in, because the state behind the kept rows is in doubt, or not theirs.
-    `kept_sequence` and `kept_number` are that state, `last_sequence` that of the scope before. `rises`: what is judged
-    surely sets another one, so that the kept one is not the last.
+    `is_whole`: all of it is judged, because a fact about the whole scope is another one. `is_unclear`: so it is if no
+    more is drawn in, because the state behind the kept rows is in doubt, or not theirs. `kept_sequence` and
+    `kept_number` are that state, `last_sequence` that of the scope before. `rises`: what is judged surely sets another
+    one, so that the kept one is not the last.
     """
-    begins = (
-        to_judge.select("scope_key", "sequence", ns=pl.col("captured_ns").fill_null(BEFORE_ALL)),
-        of_again.select("scope_key", "sequence", ns="first_captured_ns", order="first_order"),
-        now.since,
-        _moved_ranges(kept, of_again, to_judge, now),
-    )
-    cuts = pl.concat(begins, how="diagonal").group_by("scope_key").agg(pl.min("sequence", "ns", "order"))
     states = scope_states(rows).select("scope_key", "several_receivers", last_sequence="state_sequence")
     facts = rows.group_by("scope_key").agg(
         is_untimed=pl.max("untimed") > 0,
@@ -267,7 +205,8 @@ def _cuts(
         in_doubt=pl.col("last_unknown").max() // 2 > pl.col("last_from_zero").max().fill_null(0),
     )
     rising = to_judge.group_by("scope_key").agg(rises=pl.col("accepted_above").any())
-    for more in (states, facts, left, rising, _now_several(now.flows)):
+    several = now.flows.group_by("scope_key").agg(several_now=receiver_guid().drop_nulls().n_unique() > 1)
+    for more in (states, facts, left, rising, several):
         cuts = cuts.join(more, on="scope_key", how="left")
     is_addressed = pl.col("scope_key").is_in(_newly_addressed(kept, to_judge, now).implode())
     is_gone = pl.col("order").is_not_null() & ~pl.col("scope_key").is_in(to_judge["scope_key"].unique().implode())
@@ -282,7 +221,6 @@ def _cuts(
         is_whole.alias("is_whole"),
         is_unclear.alias("is_unclear"),
         pl.col("rises").fill_null(value=True),
-        is_cut=pl.lit(value=True),
     )
 
 
@@ -301,7 +239,9 @@ def _moved_ranges(kept: pl.DataFrame, of_again: pl.DataFrame, to_judge: pl.DataF
         .filter(pl.col("stream_offset") > pl.col("last_offset"))
     )
     last = kept.group_by("scope_key").agg(ns=pl.max("last_captured_ns"))
-    ties = last.join(now.silent, left_on=["scope_key", "ns"], right_on=["scope_key", "first_ns"], how="semi")
+    broken = now.ends.join(now.unread, on="stream_id", how="semi").select("session_id", "first_ns")
+    silent = now.flows.select("scope_key", "session_id").unique().join(broken, on="session_id")
+    ties = last.join(silent, left_on=["scope_key", "ns"], right_on=["scope_key", "first_ns"], how="semi")
     return pl.concat([tails.select("scope_key", "ns"), ties])
 
 
@@ -311,11 +251,6 @@ def _newly_addressed(kept: pl.DataFrame, to_judge: pl.DataFrame, now: Now) -> pl
     named, to_judge = (of.join(now.legs, on=address[1:], how="semi", nulls_equal=True) for of in (now.placed, to_judge))
     of_kept = named.join(kept, on=SEQUENCE, how="semi")
     return to_judge.join(of_kept, on=address, how="anti", nulls_equal=True)["scope_key"].unique()
-
-
-def _now_several(flows: pl.DataFrame) -> pl.DataFrame:
-    """Returns whether the messages of each scope went to several receivers, as `scope_states` does."""
-    return flows.group_by("scope_key").agg(several_now=receiver_guid().drop_nulls().n_unique() > 1)
 
 
 def _resumed(kept: pl.DataFrame, to_judge: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:

@@ -2,26 +2,63 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 
-from udfs.derive.columns import PLACE, are_in, number_of, row_key, unsigned
+from udfs.derive.columns import PLACE, are_in, in_one_only, is_on, number_of, row_key, signed, unsigned
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.slots import cut_packets
 from udfs.derive.replay.acks import addressee
 from udfs.derive.replay.coverage import select_unreadable
-from udfs.derive.replay.scopes import FLOW_KEY
+from udfs.derive.replay.scopes import FLOW_KEY, with_flow
+from udfs.replay.timeline import BEFORE_ALL
 
 OF_SENDER = ("source_queue_manager", "tx_sequence_id")
 LINKS = ("message_no", "transaction_no")
 """Numbers of IDs that messages share which are judged together."""
-BEFORE_ALL = -(1 << 63)
 _NAMES = (
     *("stream_id", "session_id", "sender", "receiver", "sender_guid", "receiver_guid", "receiver_by_address"),
     *("mid_stream", "first_ns"),
 )
 """Columns of ENDS on which verdicts depend."""
 _NO_TIMES = pl.DataFrame(schema={"session_id": pl.String, "source_queue_manager": pl.String, "ns": pl.Int64})
+
+
+@dataclass(frozen=True)
+class Now:
+    """Holds what the sources say now of all scopes, and what was made of them."""
+
+    ends: pl.DataFrame
+    """ENDS."""
+    flows: pl.DataFrame
+    """Rows of `scopes.scoped_flows`."""
+    legs: pl.DataFrame
+    """Rows of `scopes.find_flows` whose leg is unknown."""
+    messages: pl.DataFrame
+    """Transactional messages."""
+    packets: pl.DataFrame
+    acks: pl.DataFrame
+    paired: pl.DataFrame
+    """Rows of `acks.pair_acks`."""
+    unread: pl.DataFrame
+    """Rows of `coverage.unread_ranges`."""
+    watched: pl.DataFrame
+    """Rows of `watched_sessions`."""
+
+    @cached_property
+    def placed(self) -> pl.DataFrame:
+        """Returns scope, stream, sequence and time of messages, and numbers for their message and transaction IDs.
+
+        `accepted_above`: it is accepted in any state of a lower sequence, so the state is no lower than it afterwards.
+        """
+        numbered = self.messages.select(
+            *(*FLOW_KEY, "stream_offset", "tx_sequence_id", "captured_ns"),
+            signed(pl.col("tx_sequence_id")).alias("sequence"),
+            (pl.col("previous_tx_sequence_number") == 0).fill_null(value=False).alias("accepted_above"),
+            *numbers_of_ids(),
+        )
+        return with_flow(numbered, self.flows, "scope_key").drop("destination_queue")
 
 
 @dataclass(frozen=True)
@@ -44,39 +81,31 @@ class Touched:
     """Times of acknowledgments, of these: one from before the first message of a scope may tell its state."""
 
 
-def find_touched(
-    changes: Mapping[str, Frames],
-    ends_before: pl.DataFrame,
-    ends: pl.DataFrame,
-    flows: pl.DataFrame,
-    messages: pl.DataFrame,
-    packets: pl.DataFrame,
-    acks: pl.DataFrame,
-    paired: pl.DataFrame,
-    unread: pl.DataFrame,
-) -> Touched:
+def find_touched(changes: Mapping[str, Frames], ends_before: pl.DataFrame, now: Now) -> Touched:
     """Returns what the changes of the sources touch: rows that `came` and `went`, by table.
 
-    `ends_before` are the ENDS of the last replay, `paired` the rows of `pair_acks`.
+    `ends_before` are the ENDS of the last replay.
     """
     rows = {name: pl.concat(both.values(), how="diagonal") for name, both in changes.items()}
-    both = ends_before.select(_NAMES), ends.select(_NAMES)
+    both = ends_before.select(_NAMES), now.ends.select(_NAMES)
     renamed = in_one_only(*both)
     of_unread = pl.concat([rows["stream_gaps"]["stream_id"], select_unreadable(rows["quarantine"])["stream_id"]])
-    hidden = pl.concat([*(one.filter(is_on(of_unread)) for one in both), renamed.filter(is_on(unread["stream_id"]))])
-    on_renamed = messages.filter(is_on(renamed["stream_id"]))
-    unplaced = rows["messages"].filter("transactional").join(flows, on=FLOW_KEY, how="anti", nulls_equal=True)
+    hidden = pl.concat(
+        [*(one.filter(is_on(of_unread)) for one in both), renamed.filter(is_on(now.unread["stream_id"]))]
+    )
+    on_renamed = now.messages.filter(is_on(renamed["stream_id"]))
+    unplaced = rows["messages"].filter("transactional").join(now.flows, on=FLOW_KEY, how="anti", nulls_equal=True)
     went, acks_went = changes["messages"]["went"], changes["acks"]["went"]
     came = changes["messages"]["came"].filter("transactional")
     is_gone = ~are_in(went, came.select("stream_offset", *FLOW_KEY))
-    of_renamed = acks.filter(is_on(renamed["stream_id"]))
+    of_renamed = now.acks.filter(is_on(renamed["stream_id"]))
     of_acks = pl.concat(of.select(PLACE) for of in (changes["acks"]["came"], of_renamed))
-    named = paired.join(of_acks.select(key=row_key()), on="key", how="semi").with_columns(
+    named = now.paired.join(of_acks.select(key=row_key()), on="key", how="semi").with_columns(
         tx_sequence_id=unsigned(pl.col("sequence"))
     )
-    cut = (cut_packets(of, packets) for of in changes["streams"].values())
+    cut = (cut_packets(of, now.packets) for of in changes["streams"].values())
     places = pl.concat([rows["packets"].select(PLACE), in_one_only(*cut)])
-    touched = [rows["messages"], messages.join(places, on=PLACE, how="semi"), named.drop_nulls("tx_sequence_id")]
+    touched = [rows["messages"], now.messages.join(places, on=PLACE, how="semi"), named.drop_nulls("tx_sequence_id")]
     since = (
         hidden.select("session_id", ns="first_ns"),
         *(of.select("source_queue_manager", ns="captured_ns") for of in (unplaced, on_renamed)),
@@ -100,8 +129,8 @@ def find_touched(
         ),
         sequences=pl.concat(of.select(OF_SENDER) for of in touched).unique(),
         numbers=pl.concat(of["tx_sequence_id"] for of in (acks_went, of_renamed)).drop_nulls().unique(),
-        unaddressed=acks.filter(addressee().is_null())
-        .join(_answered(ends), on="stream_id")
+        unaddressed=now.acks.filter(addressee().is_null())
+        .join(_answered(now.ends), on="stream_id")
         .select("session_id", "tx_sequence_id", ns="captured_ns"),
         acked_at=pl.concat([_NO_TIMES, *acked_at], how="diagonal"),
         since=pl.concat([_NO_TIMES, *since], how="diagonal").with_columns(pl.col("ns").fill_null(BEFORE_ALL)),
@@ -111,17 +140,6 @@ def find_touched(
 def _answered(ends: pl.DataFrame) -> pl.DataFrame:
     """Returns the session whose messages the acknowledgments on each stream are for."""
     return ends.select("stream_id", session_id=pl.concat_str("receiver", "sender", separator="->"))
-
-
-def in_one_only(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows that only one of two frames with the same columns has."""
-    both = one, other
-    return pl.concat(rows.join(of, on=one.columns, how="anti", nulls_equal=True) for rows, of in (both, both[::-1]))
-
-
-def is_on(streams: pl.Series) -> pl.Expr:
-    """Returns whether a row is of one of these streams."""
-    return pl.col("stream_id").is_in(streams.implode())
 
 
 def numbers_of_ids() -> list[pl.Expr]:

@@ -5,7 +5,8 @@ import polars as pl
 from schemas.replay import Verdict
 from schemas.table import row
 from schemas.witness import WITNESS, Shows
-from udfs.derive.columns import PLACE, key_at
+from udfs.derive.columns import PLACE, key_at, row_key
+from udfs.derive.frames import derives
 from udfs.derive.tables import schema_of
 
 _ROLES = {
@@ -17,11 +18,6 @@ _PACKETS = schema_of(row(witness=WITNESS.type))["witness"]
 _OF_PACKET = pl.Series(dtype=_PACKETS).explode().struct.fields
 
 
-def keys_of(*tables: pl.DataFrame) -> pl.DataFrame:
-    """Returns the witnesses of all rows of these tables."""
-    return pl.concat([rows.select("witness") for rows in tables])
-
-
 def with_keys(rows: pl.DataFrame) -> pl.DataFrame:
     """Returns rows whose `witness` lists keys in place of packets."""
     packet = pl.element().struct
@@ -29,29 +25,34 @@ def with_keys(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(pl.col("witness").list.eval(key))
 
 
-def places_of(keys: pl.DataFrame) -> pl.DataFrame:
-    """Returns each `key` in `witness` of the rows once, with the `stream_id` and `stream_offset` that it names."""
-    named = keys.select(pl.col("witness").explode().alias("key")).drop_nulls().unique()
-    return named.with_columns(_stream_id(), _stream_offset())
+@derives(columns=dict.fromkeys(("outcomes", "findings", "incidents"), ("witness",)))
+def places_of(**tables: pl.DataFrame) -> pl.DataFrame:
+    """Returns each `stream_id` and `stream_offset` that a key in `witness` of these rows names, once."""
+    keys = pl.concat(rows.select(pl.col("witness").explode().alias("key")) for rows in tables.values())
+    return keys.drop_nulls().unique().select(_stream_id(), _stream_offset())
 
 
-def find_frames(
-    keys: pl.DataFrame, packets: pl.DataFrame, verdicts: pl.DataFrame, captures: pl.DataFrame
-) -> pl.DataFrame:
-    """Returns `key` and `packet`, an element of WITNESS without `stream_id` and `stream_offset`, of packets with a key.
+@derives(
+    columns={
+        "packets": (*PLACE, "packet_type", "capture_id", "captured_at", "first_frame"),
+        "verdicts": (*PLACE, "verdict"),
+        "captures": ("capture_id", "uri"),
+    },
+)
+def find_frames(packets: pl.DataFrame, verdicts: pl.DataFrame, captures: pl.DataFrame) -> pl.DataFrame:
+    """Returns the `key` of packets, and `packet`: an element of WITNESS without `stream_id` and `stream_offset`.
 
-    The keys are those in `witness` of the rows. Packets and verdicts need only be those at the `places_of` the keys.
+    Verdicts need only be those of these packets.
     """
     verdict = pl.col("verdict")
     accepted = pl.lit(Shows.ACCEPTED.value)
     role = pl.when(verdict.is_null()).then("packet_type").otherwise(verdict.replace_strict(_ROLES, default=accepted))
     return (
         packets.select(*PLACE, "packet_type", "capture_id", "captured_at", frame_number="first_frame")
-        .join(places_of(keys), on=PLACE)
         .join(verdicts.select(*PLACE, "verdict"), on=PLACE, how="left")
         .join(captures.select("capture_id", "uri"), on="capture_id", how="left")
         .select(
-            "key",
+            row_key().alias("key"),
             pl.struct(role.alias("role"), "uri", "capture_id", "frame_number", "captured_at").alias("packet"),
         )
     )

@@ -3,9 +3,12 @@
 Where the clocks of two captures differ, it finds the messages whose order this leaves in doubt.
 """
 
+from collections.abc import Iterable
+
 import polars as pl
 
-from udfs.derive.columns import CAPTURES_OF_PAIR, nanoseconds, timestamp
+from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE, nanoseconds, timestamp
+from udfs.derive.frames import Frames, derives
 
 _NEVER = (1 << 63) - 1
 """No record has this number."""
@@ -31,11 +34,23 @@ def find_steps(captures: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+@derives(("stream_id",), ("steps",))
 def with_steps_undone(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Returns rows with `captured_ns` by a clock without steps; `steps` is what `find_steps` returns."""
     return rows.with_columns(captured_ns=pl.col("captured_ns") + _late(rows, steps))
 
 
+@derives(("stream_id",), ("steps",), {"handshakes": (*PLACE, "captured_ns", "capture_id", "last_frame")})
+def undo_steps(messages: pl.DataFrame, acks: pl.DataFrame, handshakes: pl.DataFrame, steps: pl.DataFrame) -> Frames:
+    """Returns messages and acknowledgments `with_steps_undone`, and the `times_of_streams`."""
+    return {
+        "messages": with_steps_undone(messages, steps),
+        "acks": with_steps_undone(acks, steps),
+        "times": times_of_streams((messages, acks, handshakes), steps),
+    }
+
+
+@derives(("stream_id",), ("steps",))
 def with_recorded_times(verdicts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Returns VERDICTS with the times of the records; `acknowledged_at` moves with its message."""
     late = _late(verdicts, steps)
@@ -62,21 +77,19 @@ def _late(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
     )
 
 
-def places_in_time(packets: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Returns what some packets say of when their streams were, for `streams_in_time`; `steps` are of their captures.
+def times_of_streams(packets: Iterable[pl.DataFrame], steps: pl.DataFrame) -> pl.DataFrame:
+    """Returns when streams were, as their packets tell; `steps` are of their captures.
 
-    Per `stream_id`, that is `first_offset` and `last_offset`, by how much the clock was behind there, `first_late` and
+    Per `stream_id`, that is by how much the clock was behind at the first and the last packet, `first_late` and
     `last_late`, and `first_ns` and `last_ns`, the least and the most time, by a clock without steps.
     """
     place = ("stream_offset", "late_ns")
     return (
-        packets.select("stream_id", "stream_offset", "captured_ns", late_ns=_late(packets, steps))
+        pl.concat(of.select("stream_id", "stream_offset", "captured_ns", late_ns=_late(of, steps)) for of in packets)
         .with_columns(time_ns=pl.col("captured_ns") + pl.col("late_ns"))
         .group_by("stream_id")
         .agg(
-            first_offset=pl.min("stream_offset"),
             first_late=pl.col("late_ns").sort_by(place).first(),
-            last_offset=pl.max("stream_offset"),
             last_late=pl.col("late_ns").sort_by(place).last(),
             first_ns=pl.min("time_ns"),
             last_ns=pl.max("time_ns"),
@@ -84,20 +97,14 @@ def places_in_time(packets: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def streams_in_time(streams: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
-    """Returns STREAMS whose first and last times are by a clock without steps, as `places_in_time` of packets show it.
+def streams_in_time(streams: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
+    """Returns STREAMS whose first and last times are by a clock without steps; `times` are `times_of_streams`.
 
     A stream without packets takes the steps from the other direction. If the clock steps between the packets of a
     connection, the recorded times of segments have no order, so that the first and the last packet say when it was.
     """
-    of_stream = places.group_by("stream_id").agg(
-        pl.col("first_late").sort_by("first_offset", "first_late").first(),
-        pl.col("last_late").sort_by("last_offset", "last_late").last(),
-        pl.min("first_ns"),
-        pl.max("last_ns"),
-    )
     least, most = pl.min("first_ns"), pl.max("last_ns")
-    joined = streams.join(of_stream, on="stream_id", how="left").with_columns(
+    joined = streams.join(times, on="stream_id", how="left").with_columns(
         pl.coalesce("first_late", pl.max("first_late").over("connection_id"), 0),
         pl.coalesce("last_late", pl.max("last_late").over("connection_id"), 0),
         pl.coalesce("first_ns", least.over("connection_id")),
@@ -134,6 +141,7 @@ def sides_of_skews(shown: pl.DataFrame, skews: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+@derives(("scope_key",))
 def disputed_in_scopes(messages: pl.DataFrame) -> pl.DataFrame:
     """Returns the keys and senders of the messages in doubt among those of whole scopes, which `scope_key` names.
 

@@ -62,17 +62,6 @@ def _connections(streams: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def suspect_copies(connections: pl.DataFrame) -> tuple[bool, bool]:
-    """Says of `known_connections` whether two begin alike, and whether packets are to be compared.
-
-    The latter is so where a beginning was not captured. If neither is so, nothing was captured twice.
-    """
-    known = connections.filter(IS_KNOWN)
-    several_addresses = connections["addresses"].n_unique() > 1
-    alike = known.select(BEGINNING).is_duplicated().any()
-    return alike, several_addresses and known.height < connections.height
-
-
 def join_both(pairs: pl.DataFrame, connections: pl.DataFrame) -> pl.DataFrame:
     """Joins the columns of both connections of each pair, with the prefixes x and y."""
     for prefix, side in zip("xy", PAIR, strict=True):

@@ -1,7 +1,7 @@
 """Finds copies of connections whose beginning was not captured, by the packets that both have.
 
 Few streams are concerned. An engine numbers all packets in parts (`identify_packets`), and brings together: those of
-`vague_streams`, for `probes`; those whose number a probe has, for `holders`; those of the `compared_streams` of
+`vague_streams`, for `probes`; those whose number a probe has, for `holders`; those of the streams of
 `ways_to_compare`, for `same_packets`.
 """
 
@@ -9,6 +9,7 @@ import polars as pl
 
 from udfs.derive.columns import PLACE, count, number_of
 from udfs.derive.conversations.copies import AHEAD, BEGINNING, IS_KNOWN, MOST_ALIKE, PAIR, WAYS, X, Y, join_both
+from udfs.derive.frames import Frames, derives
 
 _HALF = 0.5
 IDENTITY: dict[str, tuple[str, ...]] = {
@@ -30,9 +31,19 @@ def identify_packets(messages: pl.DataFrame, acks: pl.DataFrame) -> pl.DataFrame
     )
 
 
+@derives(("stream_id",), ("vague",), {name: (*PLACE, *columns) for name, columns in IDENTITY.items()})
+def number_packets(messages: pl.DataFrame, acks: pl.DataFrame, vague: pl.DataFrame) -> Frames:
+    """Returns all `packets` identified, and the `probes` of the `vague_streams`, which are `asked` for."""
+    packets = identify_packets(messages, acks)
+    return {"packets": packets, "asked": probes(packets.join(vague, on="stream_id", how="semi"))}
+
+
 def vague_streams(connections: pl.DataFrame) -> pl.DataFrame:
-    """Returns `stream_id` of the connections whose beginning was not captured."""
-    vague = connections.filter(~IS_KNOWN)
+    """Returns `stream_id` of the connections whose beginning was not captured; none where all have the same addresses.
+
+    Packets are compared for these.
+    """
+    vague = connections.filter(~IS_KNOWN, pl.lit(connections["addresses"].n_unique() > 1))
     return pl.concat(vague.select(stream_id=way) for way in WAYS).drop_nulls()
 
 
@@ -45,24 +56,25 @@ def probes(packets: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(ends.select("stream_id", packet=end) for end in ("first", "last"))
 
 
+@derives(("packet",), columns={"packets": ("stream_id", "packet")})
 def holders(packets: pl.DataFrame) -> pl.DataFrame:
     """Returns `packet` and `stream_id` of packets that no more than MOST_ALIKE streams hold, each once."""
     return packets.select("packet", "stream_id").unique().filter(pl.len().over("packet") <= MOST_ALIKE)
 
 
-def ways_to_compare(connections: pl.DataFrame, asked: pl.DataFrame, holding: pl.DataFrame) -> pl.DataFrame:
-    """Returns the pairs that `same_packets` compares, a row per direction: they may be copies of each other.
+def ways_to_compare(connections: pl.DataFrame, asked: pl.DataFrame, holding: pl.DataFrame) -> Frames:
+    """Returns as `ways` the pairs that `same_packets` compares, a row per direction: they may be copies of each other.
 
     The beginning of the first connection was not captured. The other one has other addresses and its first or last
     packet, as `probes` and `holders` tell, and whatever is known of both is the same. `ahead` is 0 where both SYNs were
-    captured.
+    captured. `compared` are the streams, `stream_id`, that are compared for each first connection.
     """
     of_stream = pl.concat(connections.select("connection_id", stream_id=way) for way in WAYS)
     x, y = (of_stream.select(stream_id="stream_id", **{side: "connection_id"}) for side in PAIR)
     pairs = asked.join(x, on="stream_id").join(holding.join(y, on="stream_id"), on="packet").select(PAIR).unique()
     compatible = ((pl.col(f"x_{name}") == pl.col(f"y_{name}")).fill_null(value=True) for name in BEGINNING)
     both = join_both(pairs, connections).filter(*compatible, pl.col("x_addresses") != pl.col("y_addresses"))
-    return pl.concat(
+    ways = pl.concat(
         both.select(
             *PAIR,
             way=pl.lit(way),
@@ -72,18 +84,16 @@ def ways_to_compare(connections: pl.DataFrame, asked: pl.DataFrame, holding: pl.
         )
         for way in WAYS
     )
+    compared = pl.concat(ways.select(X, stream_id=side) for side in ("x_stream", "y_stream"))
+    return {"ways": ways, "compared": compared.drop_nulls().unique()}
 
 
-def compared_streams(ways: pl.DataFrame) -> pl.DataFrame:
-    """Returns `stream_id` of the streams that are compared for each first connection."""
-    return pl.concat(ways.select(X, stream_id=side) for side in ("x_stream", "y_stream")).drop_nulls().unique()
-
-
+@derives((X,))
 def same_packets(ways: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
     """Returns for each connection of `ways_to_compare` the one that shares most packets with it, if more than half.
 
     Where both initial sequence numbers are the same, one packet suffices. Of a stream's packets that are the same, the
-    first MOST_ALIKE count. `packets` are those of the `compared_streams`, once for each first connection.
+    first MOST_ALIKE count. `packets` are those of the `compared` streams, once for each first connection.
     """
     packets = packets.sort("stream_offset").filter(pl.int_range(pl.len()).over(X, "stream_id", "packet") < MOST_ALIKE)
     counted = packets.group_by(X, "stream_id").agg(packets=count())

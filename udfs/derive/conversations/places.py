@@ -6,6 +6,7 @@ All but `skews_of` is right for any streams that count together with all their c
 import polars as pl
 
 from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE, RANGE
+from udfs.derive.frames import derives
 from udfs.derive.replay.coverage import select_unreadable
 
 _TOTALS = ("unread", "missing", "held")
@@ -19,18 +20,15 @@ def place_copies(
     quarantine: pl.DataFrame,
     messages: pl.DataFrame,
     acks: pl.DataFrame,
+    differences: pl.DataFrame,
 ) -> pl.DataFrame:
     """Returns the messages and acknowledgments that only copies have, each in the place where its stream lacks it.
 
     `stream_id` and `stream_offset` are that place, `own_stream` and `own_offset` the row's key, and `late_ns` is by how
-    much the clock of the copy is ahead. A row is taken only where the stream that counts has no rows at all, and from
-    one copy.
+    much the clock of the copy is ahead: the median of the `clock_differences`. A row is taken only where the stream
+    that counts has no rows at all, and from one copy.
     """
-    late = (
-        clock_differences(copies, messages, acks)
-        .group_by(own_stream="stream_id")
-        .agg(late_ns=pl.median("ahead_ns").cast(pl.Int64))  # of the packets that both have
-    )
+    late = differences.group_by(own_stream="stream_id").agg(late_ns=pl.median("ahead_ns").cast(pl.Int64))
     return (
         _placed(_packets(messages, acks, copies.select("stream_id")), copies)
         .sort("at_offset")
@@ -51,6 +49,7 @@ def place_copies(
     )
 
 
+@derives(CAPTURES_OF_PAIR)
 def skews_of(differences: pl.DataFrame) -> pl.DataFrame:
     """Returns `one_capture`, `other_capture` and `skew_ns`, the median difference of their clocks in absolute value.
 

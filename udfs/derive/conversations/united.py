@@ -3,65 +3,44 @@
 Also by clocks that never step back. One look finds whether there is anything to do; in most warehouses there is not.
 """
 
-from enum import StrEnum
-
 import polars as pl
 
 from schemas.ingest import Stage
-from udfs.derive.columns import nanoseconds, timestamp
+from udfs.derive.columns import PLACE, nanoseconds, timestamp
 from udfs.derive.conversations.clocks import find_steps
 from udfs.derive.conversations.copies import (
     choose_connections,
     known_connections,
     same_beginning,
     stream_copies,
-    suspect_copies,
 )
 from udfs.derive.conversations.packets import vague_streams
 from udfs.derive.conversations.places import between_captures, clock_differences, place_copies, unread_by_all
-from udfs.derive.frames import Frames
+from udfs.derive.frames import Frames, derives
 
 COUNTING = "counting_stream"
 """The stream that counts, of a stream of which there are copies, and of each copy."""
 _SIDES = ("stream_id", "copy_of")
+_HANDSHAKE = ("stream_id", "handshake_type", "client_guid", "time_stamp_ms")
 
 
-class Suspicion(StrEnum):
-    """Lists what there may be to do."""
-
-    ALIKE = "alike"
-    """Two connections begin alike."""
-    VAGUE = "vague"
-    """The beginning of a connection is not known, so that packets are compared."""
-    CLOCK_STEPS = "clock_steps"
-    """A capture's clock stepped back."""
-    HAD_COPIES = "had_copies"
-    """STREAMS names copies, maybe of an earlier replay."""
-
-
+@derives(columns={"handshakes": _HANDSHAKE, "captures": ("capture_id", "clock_steps")})
 def suspect(streams: pl.DataFrame, handshakes: pl.DataFrame, captures: pl.DataFrame) -> Frames:
-    """Returns every `Suspicion`, and what tables of few rows say of conversations.
+    """Returns what tables of few rows say of conversations; mostly, there is nothing to do.
 
     `streams` are the rows of STREAMS that carried bytes, without what was said of copies before, and `connections`
     their `known_connections`; `vague` are `vague_streams`, `alike` pairs with the `same_beginning`, and `steps` what
-    `find_steps` returns.
+    `find_steps` returns. `named` are the copies that STREAMS names, maybe since an earlier replay.
     """
     with_bytes = streams.filter(pl.col("attempt").is_null()).drop("attempt", "copy_of")
     connections = known_connections(with_bytes, handshakes)
-    alike, vague = suspect_copies(connections)
-    found = {
-        Suspicion.ALIKE: alike,
-        Suspicion.VAGUE: vague,
-        Suspicion.CLOCK_STEPS: captures["clock_steps"].count() > 0,
-        Suspicion.HAD_COPIES: streams["copy_of"].count() > 0,
-    }
     return {
-        "suspicions": pl.DataFrame({"suspicion": [str(one) for one in found if found[one]]}, {"suspicion": pl.String}),
         "streams": with_bytes,
         "connections": connections,
         "vague": vague_streams(connections),
         "alike": same_beginning(connections),
         "steps": find_steps(captures),
+        "named": streams.select("stream_id", "copy_of").drop_nulls("copy_of"),
     }
 
 
@@ -76,6 +55,7 @@ def choose_streams(pairs: pl.DataFrame, connections: pl.DataFrame) -> Frames:
     }
 
 
+@derives((COUNTING,), columns=dict.fromkeys(("messages", "acks"), (*PLACE, "captured_ns", "capture_id")))
 def unite_streams(
     copies: pl.DataFrame,
     streams: pl.DataFrame,
@@ -91,11 +71,11 @@ def unite_streams(
     `between_captures` return; and as `copied` those columns of ENDS in which a copy differs from its stream.
     """
     ranges = (copies, streams, stream_gaps, quarantine)
-    unread = unread_by_all(*ranges)
+    unread, differences = unread_by_all(*ranges), clock_differences(copies, messages, acks)
     missing = unread.filter("missing").drop("missing")
     return {
-        "placed": place_copies(*ranges, messages, acks),
-        "differences": between_captures(clock_differences(copies, messages, acks)),
+        "placed": place_copies(*ranges, messages, acks, differences),
+        "differences": between_captures(differences),
         "streams": whole(streams.drop(COUNTING), copies, missing),
         "stream_gaps": missing,
         "quarantine": unread.filter(~pl.col("missing")).drop("missing").with_columns(stage=pl.lit(Stage.FRAMING.value)),
@@ -109,8 +89,9 @@ def unite_streams(
     }
 
 
+@derives(("stream_id",))
 def in_their_places(rows: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of copies in the place and by the clock of the stream that counts. Right for any rows.
+    """Returns rows of copies in the place and by the clock of the stream that counts.
 
     The rows have that place, `at_stream` and `at_offset`, and `late_ns` of `place_copies`.
     """
@@ -120,8 +101,9 @@ def in_their_places(rows: pl.DataFrame) -> pl.DataFrame:
     return moved.drop("at_stream", "at_offset", "late_ns")
 
 
+@derives(("stream_id",))
 def with_own_keys(verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Returns VERDICTS with the key and the recorded time of their messages. Right for any rows.
+    """Returns VERDICTS with the key and the recorded time of their messages.
 
     The rows have the columns of what `place_copies` returns.
     """
@@ -140,8 +122,9 @@ def with_copies(ends: pl.DataFrame, copied: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([ends, copied.join(shared, on="copy_of").select(ends.columns)])
 
 
+@derives(columns={"copies": ("stream_id", "copy_of")})
 def rename_copies(streams: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows of STREAMS of which `copy_of` is not what it should be. Right for all rows of any streams."""
+    """Returns the rows of STREAMS of which `copy_of` is not what it should be."""
     now = copies.select("stream_id", now="copy_of")
     return (
         streams.join(now, on="stream_id", how="left")

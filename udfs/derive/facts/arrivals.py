@@ -19,12 +19,18 @@ from udfs.derive.columns import (
     sent_order,
     signed,
 )
+from udfs.derive.frames import derives
 from udfs.derive.outcomes.slots import MESSAGE, SLOT, is_late
 from udfs.derive.replay.scopes import SENDER_THERE
 from udfs.replay.findings.finding import Arrival, Message
 from udfs.replay.findings.on_messages import Chosen
 from udfs.replay.words import NS
 
+LOOKED_AT = (
+    *(*SLOT, *MESSAGE, "session_id", "destination_queue", "stream_id", "captured_ns", "sent_at", "replay_order"),
+    *("accepted", "verdict", "reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number"),
+    *("acknowledged_at", "ack_latency_ms", "evidence", "next_ack_agrees_with", "final_ack_class"),
+)
 _CONTENT = (*SLOT, "content_hash")
 _MESSAGE = (*SLOT, *MESSAGE)
 _IN_SCOPE = ("scope_key", "replay_order")
@@ -69,6 +75,7 @@ def watched_sessions(
     )
 
 
+@derives(("scope_key",), ("watched",), {"verdicts": LOOKED_AT})
 def arrivals_to_look_at(
     verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFrame, fates: pl.DataFrame, resumed: pl.DataFrame
 ) -> pl.DataFrame:
@@ -81,16 +88,12 @@ def arrivals_to_look_at(
     `shown_messages`.
     """
     arrivals = _with_neighbours(_candidates(verdicts, watched, slots), resumed)
-    return (
-        arrivals.join(fates.select(*_MESSAGE, "fate"), on=_MESSAGE, how="left", nulls_equal=True)
-        .join(sent_later(verdicts, resumed), on=_IN_SCOPE, how="left")
-        .with_columns(
-            number_of("scope_key").alias("scope_no"),
-            pl.col("fate").fill_null("delivered"),
-            pl.col("is_sent_after_all_accepted").fill_null(value=False),
-        )
-        .select(Arrival._fields)
-    )
+    rows = arrivals.join(fates.select(*_MESSAGE, "fate"), on=_MESSAGE, how="left", nulls_equal=True)
+    return rows.with_columns(
+        number_of("scope_key").alias("scope_no"),
+        pl.col("fate").fill_null("delivered"),
+        is_sent_after_all_accepted=are_in(rows, sent_later(verdicts, resumed)),
+    ).select(Arrival._fields)
 
 
 def _candidates(verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFrame) -> pl.DataFrame:
@@ -206,8 +209,8 @@ def _with_first_gap(rows: pl.DataFrame) -> pl.DataFrame:
 def sent_later(verdicts: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
     """Returns the refused messages that were sent no earlier than all accepted before them.
 
-    A row is a `scope_key` and `replay_order`, with `is_sent_after_all_accepted`. They may show a sender that was
-    restored, so only refusals below the receiver's state are looked at.
+    A row is a `scope_key` and `replay_order`. They may show a sender that was restored, so only refusals below the
+    receiver's state are looked at.
     """
     rows = verdicts.select(*_IN_SCOPE, "accepted", "reason", "sent_at", "message_id")
     refused = rows.filter(pl.col("reason").is_in([Reason.LATE.value, Reason.STALE_SEQUENCE.value]))
@@ -219,7 +222,7 @@ def sent_later(verdicts: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
         .sort(_IN_SCOPE)
         .with_columns(_highest_before(pl.when(~pl.col("asks")).then("sent")).alias("highest"))
         .filter(pl.col("asks") & (pl.col("sent") >= pl.col("highest")))
-        .select(*_IN_SCOPE, pl.lit(value=True).alias("is_sent_after_all_accepted"))
+        .select(_IN_SCOPE)
     )
 
 
@@ -228,6 +231,11 @@ def _sent(rows: pl.DataFrame, *, asks: bool) -> pl.DataFrame:
     return rows.select(*_IN_SCOPE, pl.lit(asks).alias("asks"), sent_order().alias("sent"))
 
 
+@derives(
+    ("stream_id",),
+    ("chosen",),
+    {"verdicts": (*LOOKED_AT, "stream_offset", "captured_at", "previous_tx_sequence_number")},
+)
 def shown_messages(verdicts: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
     """Returns rows of CHOSEN with the columns of Message; those of other messages than `verdicts` are left out."""
     columns = {name: _SHOWN.get(name, name) for name in Message._fields if name != "key"}

@@ -3,7 +3,8 @@
 import polars as pl
 
 from schemas.ingest import Attempt, FramingReason
-from udfs.derive.columns import PLACE, count, count_if, key_at, null, row_key, timestamp
+from udfs.derive.columns import PLACE, count, count_distinct, count_if, key_at, null, row_key, timestamp
+from udfs.derive.frames import derives
 from udfs.replay.findings.captures import FAILURES
 
 _PATIENCE_S = 21
@@ -19,13 +20,20 @@ def captured_twice(ends: pl.DataFrame) -> pl.DataFrame:
         .sort("first_ns", "stream_id", "copy_of")
         .group_by("session_id")
         .agg(
-            pl.col("connection_id").n_unique().cast(pl.Int64).alias("messages"),
+            count_distinct("connection_id").alias("messages"),
             pl.col("first_ns", "stream_id", "copy_of").first(),
         )
         .with_columns(timestamp(pl.col("first_ns")).alias("found_at"))
     )
 
 
+@derives(
+    ("capture_id",),
+    columns={
+        "captures": ("capture_id", "uri", "clock_steps", "first_captured_at"),
+        "messages": ("capture_id", *PLACE, "last_frame"),
+    },
+)
 def clock_steps(captures: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
     """Returns rows of ClockStepped, a row per capture; `messages` are at least those of the captures that have steps.
 

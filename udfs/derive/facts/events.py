@@ -7,11 +7,12 @@ import polars as pl
 from schemas.explained import FOUND, keyed
 from schemas.incidents import INCIDENTS
 from udfs.derive.columns import SEQUENCE, address_of_stream, count, count_if, number_of
-from udfs.derive.frames import Frames
+from udfs.derive.frames import Frames, derives
 from udfs.derive.tables import schema_of
 from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
 
 _FLOW = (*SEQUENCE, "source_queue_manager")
+_OF_MESSAGE = (*_FLOW, "tx_sequence_number", "message_id", "content_hash")
 _OUTCOME = (*SEQUENCE, "outcome")
 _SENDER = ("source_queue_manager", "address")
 _QUEUE_OF_SESSION = ("session_id", "destination_queue")
@@ -86,6 +87,7 @@ def _earliest(rows: pl.DataFrame, at: str, *then_by: pl.Expr) -> pl.DataFrame:
     )
 
 
+@derives(("source_queue_manager",), columns={"verdicts": ("source_queue_manager", "stream_id", "captured_at")})
 def addresses_seen(verdicts: pl.DataFrame) -> pl.DataFrame:
     """Returns when any message was seen from each address of each `source_queue_manager`, first and last.
 
@@ -98,6 +100,7 @@ def addresses_seen(verdicts: pl.DataFrame) -> pl.DataFrame:
     return streams.with_columns(address_of_stream().alias("address")).drop_nulls("address").group_by(_SENDER).agg(times)
 
 
+@derives(SEQUENCE, columns={"verdicts": (*_OF_MESSAGE, "stream_id", "accepted"), "findings": SEQUENCE})
 def messages_sent(verdicts: pl.DataFrame, outcomes: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
     """Returns how many messages came from each address, in the sequences that have an unusual outcome or a finding.
 
@@ -105,15 +108,14 @@ def messages_sent(verdicts: pl.DataFrame, outcomes: pl.DataFrame, findings: pl.D
     were `accepted` or `lost`. A message that came from two addresses counts for both.
     """
     troubled = pl.concat([outcomes.select(SEQUENCE), findings.select(SEQUENCE)])
-    of_message = (*_FLOW, "tx_sequence_number", "message_id", "content_hash")
-    sent = verdicts.select(*of_message, "stream_id", "accepted").join(troubled, on=SEQUENCE, how="semi")
+    sent = verdicts.select(*_OF_MESSAGE, "stream_id", "accepted").join(troubled, on=SEQUENCE, how="semi")
     addresses = (
         sent.select(pl.col("stream_id").unique())
         .with_columns(address_of_stream().alias("address"))
         .drop_nulls("address")
     )
     flows = sent.select(_FLOW).unique().with_row_index("flow")
-    lost = outcomes.select(*of_message, "lost").filter("lost").join(flows, on=_FLOW).select(_message()).unique()
+    lost = outcomes.select(*_OF_MESSAGE, "lost").filter("lost").join(flows, on=_FLOW).select(_message()).unique()
     return (
         sent.join(flows, on=_FLOW)
         .join(addresses, on="stream_id")

@@ -9,6 +9,7 @@ from udfs.derive.columns import (
     PLACE,
     SEQUENCE,
     count,
+    count_distinct,
     count_if,
     key_at,
     nanoseconds,
@@ -17,6 +18,7 @@ from udfs.derive.columns import (
     timestamp,
     unsigned,
 )
+from udfs.derive.frames import derives
 from udfs.derive.replay.acks import select_order_acks
 from udfs.replay.words import NS
 
@@ -42,6 +44,7 @@ WINDOW = (*PLACE, "captured_ns", "window_size")
 """What `find_stalls` reads of packets."""
 
 
+@derives(ACK_PAIR)
 def repeated_acks(acks: pl.DataFrame) -> pl.DataFrame:
     """Returns the OrderAcks for the highest number of a pair's sequence, if they came often and over a long time.
 
@@ -67,6 +70,7 @@ def repeated_acks(acks: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+@derives(_OF_PAIR[1:], columns={"verdicts": (*_OF_PAIR[1:], *_OF_VERDICT)})
 def refused_meanwhile(repeated: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
     """Returns rows of RepeatedOrderAck for all sequences of a scope, not only for its last one.
 
@@ -98,6 +102,13 @@ def in_last_sequence(repeated: pl.DataFrame, sequences: pl.DataFrame) -> pl.Data
     return repeated.join(last, on=SEQUENCE, how="semi")
 
 
+@derives(
+    ("stream_id",),
+    columns={
+        "messages": (*PLACE, "message_class", "correlation_id", "captured_ns", "captured_at"),
+        "ends": ("stream_id", "session_id"),
+    },
+)
 def negative_acks(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
     """Returns the administration messages that are negative acknowledgments, each with its `key`."""
     return (
@@ -128,13 +139,8 @@ def returned_messages(messages: pl.DataFrame, negative: pl.DataFrame, ends: pl.D
         .sort("captured_ns", "captured_at", "key")
         .group_by(place)
         .agg(
-            pl.col("correlation_id").drop_nulls().n_unique().cast(pl.Int64).alias("messages"),
-            pl.col("correlation_id")
-            .filter(pl.col("transactional"))
-            .drop_nulls()
-            .n_unique()
-            .cast(pl.Int64)
-            .alias("transactional"),
+            count_distinct("correlation_id").alias("messages"),
+            count_distinct(pl.col("correlation_id").filter(pl.col("transactional"))).alias("transactional"),
             pl.first("captured_at").alias("found_at"),
             pl.first("key"),
             pl.first("correlation_id").alias("message_id"),
@@ -229,6 +235,7 @@ def _split(tallies: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+@derives(ACK_PAIR)
 def count_acks(acks: pl.DataFrame) -> pl.DataFrame:
     """Returns how many acknowledgments, `acks`, a receiver sent for a sender on a stream; `ns` and `key` of the first.
 
@@ -239,7 +246,7 @@ def count_acks(acks: pl.DataFrame) -> pl.DataFrame:
         acks.select(*ACK_PAIR, "ns", "key", pl.col("key").str.split_exact("@", 1).struct[0].alias("stream_id"))
         .sort("ns", "key")
         .group_by(*ACK_PAIR, "stream_id")
-        .agg(pl.col("key").n_unique().cast(pl.Int64).alias("acks"), pl.col("ns").first(), pl.first("key"))
+        .agg(count_distinct("key").alias("acks"), pl.col("ns").first(), pl.first("key"))
     )
 
 
@@ -311,6 +318,7 @@ def find_ways(streams: pl.DataFrame, ends: pl.DataFrame, handshakes: pl.DataFram
     )
 
 
+@derives(("connection_id",), columns=dict.fromkeys(("messages", "acks", "session_acks"), WINDOW))
 def find_stalls(
     ways: pl.DataFrame, messages: pl.DataFrame, acks: pl.DataFrame, session_acks: pl.DataFrame
 ) -> dict[str, pl.DataFrame]:
@@ -345,7 +353,7 @@ def window_stalled(stalls: pl.DataFrame, answering: pl.DataFrame) -> pl.DataFram
         .sort("since_ns", "key")
         .group_by("session_id")
         .agg(
-            pl.col("connection_id").n_unique().cast(pl.Int64).alias("messages"),
+            count_distinct("connection_id").alias("messages"),
             pl.col("is_last").max(),
             pl.col("since_ns", "key").first(),
             *(length_ns.filter(cause == one).max().alias(f"{one}_ns") for one in _CAUSES),

@@ -6,7 +6,8 @@ import polars as pl
 
 from schemas.replay import Reason
 from schemas.wire import UNLIMITED
-from udfs.derive.columns import count, key_at, null, row_key, timestamp
+from udfs.derive.columns import PLACE, count, count_distinct, key_at, null, row_key, timestamp
+from udfs.derive.frames import Frames, derives
 from udfs.replay.words import NS
 
 _HALF = 1 << 31  # of the 32 bits of a MessageID
@@ -18,54 +19,37 @@ _SLOT = ("sender_guid", "scope_key", "tx_sequence_id", "tx_sequence_number")
 _CONFLICT = ("sender_guid", "key", "other_key", "scope_key", "tx_sequence_id")
 
 
+@derives(
+    (_SENDER,),
+    columns={
+        "messages": (
+            *(_SENDER, "stream_id", "stream_offset", "message_id", "message_id_ordinal", "sent_at", "captured_ns"),
+            *("captured_at", "destination_queue", "time_to_reach_queue", "time_to_be_received", "tx_sequence_id"),
+        ),
+        "verdicts": (_SENDER, "message_id", "accepted"),
+    },
+)
 def facts_of_senders(messages: pl.DataFrame, verdicts: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Returns `expired`, rows of `expired_by_stream`, and `around_falls`, those of `messages_around_falls`: few rows.
 
     All rows of whole senders, `source_queue_manager`.
     """
-    seconds = sending_seconds(messages)
     return {
-        "expired": expired_by_stream(outlived_messages(messages, seconds), verdicts),
-        "around_falls": messages_around_falls(messages, fallen_ordinals(seconds)),
+        "expired": expired_by_stream(outlived_messages(messages), verdicts),
+        "around_falls": messages_around_falls(messages, fallen_ordinals(messages)),
     }
 
 
-def sending_seconds(messages: pl.DataFrame) -> pl.DataFrame:
-    """Returns a row per sender and second of SentTime, as `sent_s`, from which the rules tell if there is anything.
-
-    `least` and `most` MessageID, `age_s` of the youngest message on arrival, and `over_s`: by how much the age of a
-    message exceeds its limit at most. All messages of a second are there.
-    """
-    ordinal, limits = pl.col("message_id_ordinal"), (pl.col(name) for name in _LIMITS)
-    over = (pl.when(limit != UNLIMITED).then(_CAPTURED_S - limit).max() for limit in limits)
-    return (
-        messages.group_by(_SENDER, _SENT_S.alias("sent_s"))
-        .agg(
-            ordinal.min().alias("least"),
-            ordinal.max().alias("most"),
-            _CAPTURED_S.min().alias("age_s"),
-            pl.max_horizontal(*over).alias("over_s"),
-        )
-        .with_columns(pl.col("age_s", "over_s") - pl.col("sent_s"))
-    )
-
-
-def outlived_messages(messages: pl.DataFrame, seconds: pl.DataFrame) -> pl.DataFrame:
-    """Returns the messages that outlived TimeToReachQueue or TimeToBeReceived; `seconds` are `sending_seconds`.
+def outlived_messages(messages: pl.DataFrame) -> pl.DataFrame:
+    """Returns the messages that outlived TimeToReachQueue or TimeToBeReceived, all of whole senders.
 
     The age of a message is by two clocks; the least age of a sender's messages, which is their difference at most, is
-    subtracted. All seconds of a sender are there.
+    subtracted.
     """
-    least = (
-        seconds.group_by(_SENDER)
-        .agg(pl.col("age_s").min().alias("least_s"), pl.col("over_s").max())
-        .filter(pl.col("over_s") > pl.col("least_s"))
-        .drop("over_s")
-    )
+    age_s = _CAPTURED_S - _SENT_S
     outlived = ((pl.col(name) != UNLIMITED) & (pl.col("age_s") > pl.col(name)) for name in _LIMITS)
     return (
-        messages.join(least, on=_SENDER)
-        .with_columns((_CAPTURED_S - _SENT_S - pl.col("least_s")).alias("age_s"))
+        messages.with_columns(age_s=age_s - age_s.min().over(_SENDER))
         .filter(pl.any_horizontal(outlived))
         .select(
             *(_SENDER, "message_id", "stream_id", "destination_queue", "captured_ns", "captured_at", "age_s", *_LIMITS),
@@ -103,11 +87,14 @@ def expired_on_arrival(expired: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFram
     )
 
 
-def fallen_ordinals(seconds: pl.DataFrame) -> pl.DataFrame:
-    """Returns the `sending_seconds` of which a MessageID is below one before them; a wrap does not count.
+def fallen_ordinals(messages: pl.DataFrame) -> pl.DataFrame:
+    """Returns a row per sender and second of SentTime, `sent_s`, in which a MessageID is below one before that second.
 
-    All seconds of a sender are there.
+    `least` is the lowest in it, `most_before` the highest in the last second before, `sent_s_before`. A wrap does not
+    count. All messages of a sender are there.
     """
+    ordinal = pl.col("message_id_ordinal")
+    seconds = messages.group_by(_SENDER, _SENT_S.alias("sent_s")).agg(least=ordinal.min(), most=ordinal.max())
     before = [pl.col(name).shift().over(_SENDER).alias(f"{name}_before") for name in ("most", "sent_s")]
     fall = pl.col("most_before") - pl.col("least")
     return (
@@ -159,7 +146,7 @@ def ordinal_regressed(around_falls: pl.DataFrame, ends: pl.DataFrame, sequences:
         (_SENDER, "fallen_s", "side"),
         ("captured_ns", "key"),
     )
-    falls = placed.group_by(_SENDER).agg(fallen_s.n_unique().cast(pl.Int64).alias("messages"))
+    falls = placed.group_by(_SENDER).agg(count_distinct("fallen_s").alias("messages"))
     first = placed.filter(fallen_s == fallen_s.min().over(_SENDER))
     before, after = (
         first.filter(pl.col("side") == side).rename({"n": f"ordinal_{name}", "key": f"key_{name}"})
@@ -220,11 +207,13 @@ def streams_of_several(ends: pl.DataFrame) -> pl.DataFrame:
     return counting.select("stream_id", "sender_guid", "address").join(_places(ends), on="sender_guid", how="semi")
 
 
+@derives(("stream_id",), columns={"verdicts": (*_SENT[2:], "content_hash", *PLACE)})
 def sent_by_several(verdicts: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     """Returns what `find_conflicts` reads of the verdicts on messages on the streams of `streams_of_several`."""
     return verdicts.join(streams, on="stream_id").select(*_SENT, "content_hash", "stream_id", "stream_offset")
 
 
+@derives(("sender_guid",))
 def find_conflicts(sent: pl.DataFrame) -> pl.DataFrame:
     """Returns `conflict`, the keys of two messages that cannot be of one machine, for each `sender_guid` that has such.
 
@@ -301,16 +290,22 @@ def _places(ends: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def broken_transactions(transactions: pl.DataFrame, when: str, has_lost: pl.Expr | None = None) -> pl.DataFrame:
-    """Returns rows of TornTransactions, or of another kind, of the transactions with a flag `when`.
+@derives(("scope_key",))
+def broken_transactions(transactions: pl.DataFrame) -> Frames:
+    """Returns rows of TornTransactions, `torn`, of InterleavedTransactions, and of PartlyDelivered, `partly`."""
+    whole = transactions.with_columns(has_lost=pl.lit(value=True))
+    return {
+        "torn": _broken(whole.filter("torn_by_sender")),
+        "interleaved": _broken(whole.filter("interleaved")),
+        "partly": _broken(transactions.filter("partly_delivered").with_columns(has_lost=pl.col("lost") > 0)),
+    }
 
-    There is one row per sequence and value of `has_lost`; its figures are those of the first transaction.
-    """
+
+def _broken(transactions: pl.DataFrame) -> pl.DataFrame:
+    """Returns a row per sequence and value of `has_lost`; its figures are those of the first transaction."""
     first = ("session_id", "destination_queue", "witness", "tx_transaction_id", "lost", "pending")
     return (
-        transactions.filter(when)
-        .with_columns(has_lost=pl.lit(value=True) if has_lost is None else has_lost)
-        .sort("first_captured_at", "tx_transaction_id", "instance")
+        transactions.sort("first_captured_at", "tx_transaction_id", "instance")
         .group_by("scope_key", "tx_sequence_id", "has_lost")
         .agg(
             pl.first(*first),

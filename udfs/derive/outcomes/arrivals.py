@@ -2,10 +2,10 @@
 
 import polars as pl
 
-from udfs.derive.columns import PLACE, SPAN, as_numbers, null, row_key, signed
-from udfs.derive.frames import Frames
+from udfs.derive.columns import PLACE, SPAN, are_in, as_numbers, null, row_key, signed
+from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.counts import count_slots, plain_arrivals
-from udfs.derive.outcomes.slots import MESSAGE, SLOT, is_plain
+from udfs.derive.outcomes.slots import JUDGED_AS, MESSAGE, SLOT, is_plain
 from udfs.derive.outcomes.tallies import scope_states, tally
 from udfs.replay.arrivals import ARRIVAL
 
@@ -18,6 +18,7 @@ _OF_SCOPE = (
 )
 
 
+@derives(("scope_key",), columns={"verdicts": JUDGED_AS})
 def unusual_arrivals(
     verdicts: pl.DataFrame, twice: pl.DataFrame, not_arrived: pl.DataFrame, settled: pl.DataFrame
 ) -> Frames:
@@ -65,8 +66,7 @@ def in_unusual_slots(verdicts: pl.DataFrame, twice: pl.DataFrame, not_arrived: p
 
 def _arrivals(some: pl.DataFrame, not_arrived: pl.DataFrame) -> pl.DataFrame:
     """Returns verdicts with columns of ARRIVAL; those of the scope are still missing."""
-    cut_off = not_arrived.select(PLACE).unique().with_columns(cut_off=True)
-    return some.join(cut_off, on=PLACE, how="left").select(
+    return some.select(
         "scope_key",
         signed(pl.col("tx_sequence_id")).alias("sequence"),
         pl.col("tx_sequence_number").alias("number"),
@@ -74,7 +74,7 @@ def _arrivals(some: pl.DataFrame, not_arrived: pl.DataFrame) -> pl.DataFrame:
         *_COPIED,
         pl.col("captured_at").dt.timestamp("us").alias("captured_us"),
         pl.col("covered_at").is_not_null().alias("covered"),
-        pl.col("cut_off").fill_null(value=False),
+        are_in(some, not_arrived.select(PLACE)).alias("cut_off"),
         signed(pl.col("incoming_tx_sequence_id")).alias("before_sequence"),
         pl.col("incoming_tx_sequence_number").alias("before_number"),
         row_key().alias("key"),
@@ -122,15 +122,10 @@ def _with_facts_of_scope(
         .join(states.select("scope_key", *_OF_SCOPE), on="scope_key")
         .join(due, on=SPAN, how="left")
     )
-    of_message = ("scope_key", *MESSAGE)
-    return (
-        arrivals.join(facts, on=SPAN)
-        .join(twice.select(of_message).with_columns(accepted_twice=True), on=of_message, how="left")
-        .with_columns(
-            pl.col("accepted_twice").fill_null(value=False),
-            falling_sequence=~pl.col("sequence"),
-            falling_number=~pl.col("number"),
-            plain_to=null(pl.Int64),
-        )
-        .select(ARRIVAL.names)
-    )
+    rows = arrivals.join(facts, on=SPAN)
+    return rows.with_columns(
+        accepted_twice=are_in(rows, twice.select("scope_key", *MESSAGE)),
+        falling_sequence=~pl.col("sequence"),
+        falling_number=~pl.col("number"),
+        plain_to=null(pl.Int64),
+    ).select(ARRIVAL.names)

@@ -9,9 +9,18 @@ import polars as pl
 from schemas.replay import Evidence, Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS, NEGATIVE_CLASS, QUEUED_CLASS
 from udfs.derive.columns import PLACE, SEQUENCE, number_of
+from udfs.derive.frames import derives
 
 SLOT = (*SEQUENCE, "tx_sequence_number")
 MESSAGE = ("source_queue_manager", "message_id", "content_hash")
+JUDGED_AS = (
+    *(*SLOT, *MESSAGE, *PLACE, "session_id", "destination_queue", "label", "captured_at", "captured_ns"),
+    *("previous_tx_sequence_number", "replay_order", "accepted", "verdict", "reason", "reject_count", "gap_size"),
+    *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "assumed", "missing_runs", "behind_gap"),
+    *("evidence", "next_ack_agrees_with", "covered_at", "final_ack_class"),
+    *("sent_at", "acknowledged_at", "ack_latency_ms"),
+)
+"""What the outcomes need of VERDICTS."""
 _CONTESTED = NEGATIVE_CLASS | QUEUED_CLASS
 
 
@@ -44,6 +53,14 @@ def is_late() -> pl.Expr:
     return pl.col("acknowledged_at").is_null() | (pl.col("ack_latency_ms") > LATEST_ORDER_ACK_MS)
 
 
+@derives(
+    ("stream_id",),
+    columns={
+        "streams": ("stream_id", "closed", "acked_bytes", "recovered_bytes", "missing_bytes"),
+        "packets": (*PLACE, "size"),
+        "verdicts": ("scope_key", *PLACE),
+    },
+)
 def unarrived(streams: pl.DataFrame, packets: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
     """Returns `scope_key` and place of messages with bytes that TCP never acknowledged, on closed connections.
 
@@ -61,6 +78,10 @@ def cut_packets(streams: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
     return packets.join(cut, on="stream_id").filter(ends > pl.col("acked_bytes")).select(PLACE)
 
 
+@derives(
+    ("source_queue_manager", "message_id"),
+    columns={"verdicts": ("scope_key", *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")},
+)
 def accepted_twice(verdicts: pl.DataFrame) -> pl.DataFrame:
     """Returns `scope_key` and MESSAGE of what was accepted more than once, over all scopes that accepted it.
 

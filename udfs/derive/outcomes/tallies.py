@@ -7,7 +7,8 @@ import polars as pl
 
 from schemas.replay import Explains, Reading, Verdict
 from udfs.derive.columns import as_numbers, count, count_if, null, sent_order, signed
-from udfs.derive.outcomes.slots import is_late
+from udfs.derive.frames import derives
+from udfs.derive.outcomes.slots import JUDGED_AS, is_late
 
 ACKS_COMPARED = ("acks_compared", "acks_conformant", "acks_literal")
 _NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
@@ -17,6 +18,7 @@ _OF_LAST = ("state_sequence", "state_number", "reject_count", "left", "session_i
 _OF_FIRST = ("opening_sequence", "opening_number")
 
 
+@derives(("scope_key",), columns={"verdicts": JUDGED_AS})
 def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.DataFrame:
     """Returns a row per sequence and stream with `messages`, counts of verdicts and OrderAcks, and the ends of the run.
 

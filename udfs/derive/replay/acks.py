@@ -5,9 +5,15 @@ import polars as pl
 from schemas.judging import ACK, ACKNOWLEDGED
 from schemas.messages import AckType
 from udfs.derive.columns import ACK_PAIR, number_of, row_key, signed
+from udfs.derive.frames import derives
 from udfs.derive.replay.ends import known_guid
-from udfs.derive.replay.scopes import SENDER_THERE, with_flow
+from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
 
+OF_ACKS = (
+    *("stream_id", "stream_offset", "captured_ns", "ack_type", "source_queue_manager", "source_guid"),
+    *("queue_manager_address", "tx_sequence_id", "tx_sequence_number", "message_class", "acknowledged_message_id"),
+)
+"""Columns of ACKS that pairing needs."""
 MOST_SENDERS = 16
 """Senders of a session that an OrderAck without an addressee may be for. A session behind a router has thousands."""
 
@@ -15,22 +21,21 @@ MOST_SENDERS = 16
 def crowded(flows: pl.DataFrame) -> pl.DataFrame:
     """Returns the rows of the sessions on which more than MOST_SENDERS have messages.
 
-    `flows` need a SENDER_THERE. Right for all rows of any `session_id`.
+    `flows` need a SENDER_THERE.
     """
     senders = pl.col("source_queue_manager").drop_nulls().n_unique()
     sessions = flows.group_by("session_id").agg(senders.alias("senders")).filter(pl.col("senders") > MOST_SENDERS)
     return flows.join(sessions, on="session_id", how="semi")
 
 
+@derives(("stream_id",), columns={"messages": (*FLOW_KEY, "tx_sequence_id")})
 def sequences_used(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Returns each `session_id`, `source_queue_manager` and `sequence` (`signed`) that messages of these flows have.
-
-    Right for all rows of any `stream_id`; those of several may repeat a row.
-    """
+    """Returns each `session_id`, `source_queue_manager` and `sequence` (`signed`) that messages of these flows have."""
     sequence = signed(pl.col("tx_sequence_id")).alias("sequence")
     return with_flow(messages, flows, "session_id").select(*SENDER_THERE, sequence).unique()
 
 
+@derives(("stream_id",), ("flows", "used"), {"acks": OF_ACKS})
 def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
     """Returns acknowledgments with `receiver` and `source_queue_manager`, which are a pair, and what they acknowledge.
 
@@ -40,7 +45,6 @@ def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame, used:
     pair. A FinalAck names the original sender. An OrderAck in the direct form names no addressee: it is for every
     sender in `flows` (SENDER_THERE) whose messages went the other way on its session. On a `crowded` one it is for
     those who used its sequence there, unless these are too many: `used` are the rows of such sessions, with `sequence`.
-    Right for some ACKS, all ENDS of their streams, and all `flows` and `used` of the sessions back.
     """
     rows = (
         acks.filter(pl.col("captured_ns").is_not_null())
@@ -61,14 +65,9 @@ def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame, used:
     )
     names_none = pl.col("source_queue_manager").is_null()
     paired = pl.concat([rows.filter(~names_none), *_for_senders(rows.filter(names_none), flows, used)], how="diagonal")
-    has_two_names = pl.col("sender").ne_missing(pl.col("named_sender"))
-    columns = ("ack_type", *ACK_PAIR, "sequence", "number", "ns", "key", "message_class", "message_no")
-    return pl.concat(
-        [
-            paired.with_columns(pl.col("sender").alias("receiver")).select(columns),
-            paired.filter(has_two_names).with_columns(pl.col("named_sender").alias("receiver")).select(columns),
-        ]
-    )
+    is_other = pl.col("named_sender").ne_missing(pl.col("sender"))
+    by_both = [paired.with_columns(receiver="sender"), paired.filter(is_other).with_columns(receiver="named_sender")]
+    return pl.concat(by_both).drop("sender", "named_sender", "session_id")
 
 
 def addressee() -> pl.Expr:
@@ -105,10 +104,17 @@ def select_order_acks(acknowledgments: pl.DataFrame) -> pl.DataFrame:
     return acknowledgments.filter(pl.col("ack_type") == AckType.ORDER_ACK.value)
 
 
+@derives(ACK_PAIR, columns={"acks": ("ack_type", *ACK_PAIR)})
+def answered(acks: pl.DataFrame) -> pl.DataFrame:
+    """Returns the pairs, ACK_PAIR, that OrderAcks are of."""
+    return select_order_acks(acks).select(ACK_PAIR).unique()
+
+
+@derives(ACK_PAIR)
 def acknowledged(acks: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     """Returns rows of ACKNOWLEDGED: the acknowledgments of `pair_acks` whose pair has messages on the streams.
 
-    `streams` are rows of `marks.number_streams`. Right for some acknowledgments and all streams of their pairs.
+    `streams` are rows of `marks.number_streams`.
     """
     pairs = streams.filter("has_messages").select(*ACK_PAIR, "pair_no").unique()
     turn = pl.lit(ACK, pl.Int64).alias("turn")

@@ -3,7 +3,8 @@
 import polars as pl
 
 from schemas.ingest import Stage
-from udfs.derive.columns import RANGE, count_if
+from udfs.derive.columns import PLACE, RANGE, count_if
+from udfs.derive.frames import derives
 
 
 def unread_ranges(stream_gaps: pl.DataFrame, quarantine: pl.DataFrame) -> pl.DataFrame:
@@ -16,11 +17,12 @@ def select_unreadable(quarantine: pl.DataFrame) -> pl.DataFrame:
     return quarantine.filter(pl.col("stage").is_in([Stage.FRAMING.value, Stage.DECODE.value]))
 
 
+@derives(("stream_id",), columns={"messages": (*PLACE, "captured_ns")})
 def blind_spans(messages: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
     """Returns the spans of a stream in which a message may be missing: `began_ns`, `ended_ns`, unread `length`.
 
     A span lies between the messages before and after an unread range; a time is null without such a message. `span` is
-    the count of messages before it. `unread` are rows of `unread_ranges`. Right for all rows of any streams.
+    the count of messages before it. `unread` are rows of `unread_ranges`.
     """
     is_unread = pl.col("length").is_not_null()
     message_ns = pl.when(~is_unread).then(pl.col("captured_ns"))

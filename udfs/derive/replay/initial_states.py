@@ -4,6 +4,8 @@ import polars as pl
 
 from schemas.replay import Scope
 from udfs.derive.columns import ACK_PAIR, signed
+from udfs.derive.frames import derives
+from udfs.derive.replay.acks import select_order_acks
 
 _NEVER = (1 << 63) - 1
 _STATE = ("sequence", "number", "known", "ns")
@@ -17,7 +19,6 @@ def first_messages(flows: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
     `only` is the one sequence of which an OrderAck is sure to be the scope's; null for any. Queues share a pair but
     not their numbers, so in a queue's scope that is the first message's sequence. `left_ns`, `left_sequence`,
     `left_number` and `left_known` are the state in which the previous warehouse left the scope before; null for none.
-    Right for all rows of any `scope_key`.
     """
     is_queue = pl.col("replay_scope") == Scope.QUEUE.value
     began = pl.coalesce("ns", "first_ns")
@@ -47,21 +48,23 @@ def first_messages(flows: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def with_order_acks(firsts: pl.DataFrame, order_acks: pl.DataFrame) -> pl.DataFrame:
+@derives(ACK_PAIR, columns={"acks": ("ack_type", *ACK_PAIR, "ns", "sequence", "number")})
+def with_order_acks(firsts: pl.DataFrame, acks: pl.DataFrame) -> pl.DataFrame:
     """Adds the last OrderAck before each of `first_messages`, `ack_ns`, `ack_sequence`, `ack_number`; and `covered_ns`.
 
     That is the time of the first OrderAck that covers an assumed state of the previous warehouse. Null for none.
-    Right for all rows of any `receiver` and `source_queue_manager`.
+    `acks` are rows of `pair_acks`.
     """
-    acks = order_acks.select(
+    order_acks = select_order_acks(acks)
+    named = order_acks.select(
         *ACK_PAIR, *(pl.col(name).alias(f"ack_{name}") for name in ("ns", "sequence", "number"))
     ).sort("ack_ns", "ack_sequence", "ack_number")
     is_any = pl.col("only").is_null()
     ordered = firsts.sort("first_ns")
     found = pl.concat(
         [
-            _last_before(ordered.filter(is_any), acks),
-            _last_before(ordered.filter(~is_any), acks.with_columns(pl.col("ack_sequence").alias("only")), "only"),
+            _last_before(ordered.filter(is_any), named),
+            _last_before(ordered.filter(~is_any), named.with_columns(only="ack_sequence"), "only"),
         ]
     )
     return _with_covering(found, order_acks)
@@ -106,7 +109,7 @@ def choose_states(firsts: pl.DataFrame) -> pl.DataFrame:
     whichever is higher. `resumed`: the previous warehouse left one, so bytes may be missing before the first message
     even on the scope's first stream, if that was captured from mid-stream. `assumed_until`: the previous warehouse only
     assumed the state; the time in ns of the first OrderAck that covers it. Null for a known state. `firsts` are rows of
-    `with_order_acks`. Right for all rows of any `scope_key`.
+    `with_order_acks`.
     """
     acks = (
         firsts.drop_nulls("ack_ns")

@@ -8,9 +8,10 @@ import polars as pl
 from schemas.judging import MARK, PLACED
 from schemas.replay import Scope
 from udfs.derive.columns import ACK_PAIR, count, number_of, signed
-from udfs.derive.frames import to_frame
+from udfs.derive.frames import derives, to_frame
 from udfs.derive.replay.acks import message_number
-from udfs.derive.replay.scopes import FLOW_KEY, with_flow
+from udfs.derive.replay.initial_states import choose_states
+from udfs.derive.replay.scopes import FLOW_KEY, NUMBERS, with_flow
 from udfs.replay.timeline import BEFORE_ALL, STREAM_END
 
 STREAM = ("scope_no", "stream_no")
@@ -29,7 +30,7 @@ def doubtful_scopes(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFram
 
     That is streams with unread ranges, of one session, with all of its scopes; or messages on unknown `legs` with the
     sessions that they may belong to. Such scopes are judged as if a range lay before each of their messages.
-    `flows` and `legs` are rows of `scopes.find_flows`, the former with their scopes; `ends` are ENDS. For all rows.
+    `flows` and `legs` are rows of `scopes.find_flows`, the former with their scopes; `ends` are ENDS.
     """
     by_session = flows.filter(pl.col("replay_scope") == Scope.SESSION.value).select("scope_key", *_ADDRESSED).unique()
     broken = _broken_streams(unread, ends).with_columns(pl.lit(1, pl.Int64).alias("rows"))
@@ -66,7 +67,7 @@ def number_streams(
     A stream with unread ranges counts for each scope of its session that is not `doubtful`, even if it carried no
     message of the scope: then it has a row that is not in `flows`, with `has_messages` false. Where a scope is
     `resumed` (`settled.settle`), streams without messages that began before do not count, and BEFORE says what its
-    verdicts have more than those from there on tell. Fails if two scopes or pairs have the same hash. For all rows.
+    verdicts have more than those from there on tell. Fails if two scopes or pairs have the same hash.
     """
     shared = flows.filter(pl.col("doubtful").is_null())
     scopes = _shared_scopes(every_flow.join(shared, on="scope_key", how="semi"))
@@ -104,6 +105,7 @@ def _fail_on_equal_hashes(rows: pl.DataFrame, number: str, *names: str) -> None:
         raise ValueError(message)
 
 
+@derives(("stream_id",), columns={"messages": (*FLOW_KEY, *NUMBERS, "stream_offset", "captured_ns", "message_id")})
 def marks(
     messages: pl.DataFrame,
     unread: pl.DataFrame,
@@ -112,12 +114,12 @@ def marks(
     disputed: pl.DataFrame,
     behind: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Returns rows of MARK: what stands on the streams of each scope, and counts where a message may be missing.
+    """Returns rows of PLACED: what stands on the streams of each scope, and counts where a message may be missing.
 
     That is each range of unread bytes; and just before each of the `disputed` messages, each message of a `doubtful`
     scope, and, at its time, each message on unknown legs that may have reached the scope's receiver: `legs` are rows of
     `scopes_of_legs`. States before the first messages are `initial_marks`. `behind` are messages of the scopes that are
-    not judged, which stand before all others on their streams. Right for all rows of any `stream_id`.
+    not judged, which stand before all others on their streams.
     """
     places = messages.select(
         *(*FLOW_KEY, "stream_offset", "captured_ns"),
@@ -133,7 +135,7 @@ def marks(
         missing=pl.lit(0, pl.Int64), is_settled=pl.lit(value=True)
     )
     doubted = places.join(disputed, on=["source_queue_manager", "stream_id", "stream_offset"], how="semi")
-    return _marks_of(
+    rows = _marks_of(
         arrived.with_columns(
             pl.coalesce("captured_ns", "first_ns").alias("at_ns"), pl.lit(0, pl.Int64).alias("missing")
         ),
@@ -144,13 +146,11 @@ def marks(
         _stream_end_rows(unread, streams),
         _leg_rows(places, legs),
     )
+    return _along_streams(rows)
 
 
-def along_streams(marks: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of PLACED: the messages to judge, initial states and ends of streams among rows of MARK.
-
-    Right for all rows of any streams of any scopes (STREAM).
-    """
+def _along_streams(marks: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of PLACED: the messages to judge, initial states and ends of streams among rows of MARK."""
     rows = marks.sort(*STREAM, "stream_offset", maintain_order=True)
     is_message, missing = pl.col("previous").is_not_null() | pl.col("is_settled"), pl.col("missing").cum_sum()
     before = pl.when(is_message).then(missing).shift(1).forward_fill().fill_null(0)
@@ -226,7 +226,7 @@ def scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame, every_flow: pl.Dat
 
     That is a scope of the same sender and destination queue, or of a whole session with the queue manager that the
     messages name; nulls are equal. Scopes that are `doubtful` are left out. `legs` are rows of `scopes.find_flows`,
-    `streams` of `number_streams`. For all rows.
+    `streams` of `number_streams`.
     """
     scopes = streams.filter(pl.col("has_messages") & pl.col("doubtful").is_null())
     of_scope = scopes.select("scope_key", "scope_no", "settled_ns").unique()
@@ -265,17 +265,17 @@ def _rows_before(arrived: pl.DataFrame) -> pl.DataFrame:
     return arrived.select(*STREAM, pl.col("stream_offset") - 1, pl.lit(1, pl.Int64).alias("missing"))
 
 
-def initial_marks(initial: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
-    """Returns a row of MARK before all messages of each scope with an initial state, on stream number 0.
+def initial_marks(firsts: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
+    """Returns a row of PLACED before all messages of each scope with an initial state, on stream number 0.
 
     Where a previous warehouse left it, or it is `resumed`, that is the scope's first stream, so the next one is a
-    further one. `initial` are rows of `initial_states.choose_states`, `resumed` those of `settled.settle`: behind them
-    is a row for the unread ranges between what set the state and the messages. Right for any rows.
+    further one. `firsts` are rows of `initial_states.with_order_acks`, `resumed` those of `settled.settle`: behind them
+    is a row for the unread ranges between what set the state and the messages.
     """
     zero = pl.lit(0, pl.Int64)
     place = (_scope_no(), zero.alias("stream_no"))
-    return _marks_of(
-        initial.select(
+    rows = _marks_of(
+        choose_states(firsts).select(
             *place,
             *(zero.alias(name) for name in ("stream_offset", "missing")),
             pl.col("ns").alias("at_ns"),
@@ -292,3 +292,4 @@ def initial_marks(initial: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
         ),
         resumed.select(*place, stream_offset=pl.lit(STREAM_END, pl.Int64), at_ns="last_ns", missing="missing_since"),
     )
+    return _along_streams(rows)

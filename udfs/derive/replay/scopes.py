@@ -5,6 +5,7 @@ import polars as pl
 from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS, Scope
 from udfs.derive.columns import count, signed
+from udfs.derive.frames import Frames, derives
 from udfs.derive.replay.ends import passes_through, receiver_is_unknown
 
 FLOW_KEY = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
@@ -27,23 +28,23 @@ CONTENT = (
 )
 """Columns that a resend repeats ([MS-MQQB] 3.1.7.1.3); its previous number and hop count may change."""
 _QUEUE = ("source_queue_manager", "destination_queue")
-_NUMBERS = ("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number")
+NUMBERS = ("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number")
 TRANSACTIONAL = tuple(
     name for name in MESSAGES.names if name in {*VERDICTS.names, *CONTENT, *FLOW_KEY} - {"tx_sequence"}
 )
 """The columns of MESSAGES that the replay reads."""
 
 
-def find_flows(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns one row per FLOW_KEY of transactional messages at their final destination.
+@derives(("stream_id",), columns={"messages": (*FLOW_KEY, "stream_offset", "captured_ns", "tx_sequence_id")})
+def find_flows(messages: pl.DataFrame, ends: pl.DataFrame) -> Frames:
+    """Returns as `flows` one row per FLOW_KEY of transactional messages at their final destination.
 
     Each has the ends of its stream, the count of its messages `arrived`, and `first`: offset, time and sequence
-    (`signed`) of its first message.
-    `leg_unknown`: the messages may be passing through a router, because nothing names the receiver.
-    Right for all rows of any streams.
+    (`signed`) of its first message. Those whose leg is unknown are `legs` instead: their messages may be passing
+    through a router, because nothing names the receiver.
     """
     offset = pl.col("stream_offset")
-    return (
+    found = (
         messages.group_by(FLOW_KEY)
         .agg(
             count().alias("arrived"),
@@ -54,9 +55,9 @@ def find_flows(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.struct("offset", "ns", signed(pl.col("sequence"))).alias("first"))
         .join(ends, on="stream_id")
         .filter(~passes_through())
-        .with_columns(receiver_is_unknown().alias("leg_unknown"))
         .drop("offset", "ns", "sequence")
     )
+    return {"flows": found.filter(~receiver_is_unknown()), "legs": found.filter(receiver_is_unknown())}
 
 
 def with_flow(messages: pl.DataFrame, flows: pl.DataFrame, *columns: str) -> pl.DataFrame:
@@ -64,11 +65,18 @@ def with_flow(messages: pl.DataFrame, flows: pl.DataFrame, *columns: str) -> pl.
     return messages.join(flows.select(*FLOW_KEY, *columns), on=FLOW_KEY, nulls_equal=True)
 
 
+@derives(("stream_id",), columns={"flows": ("scope_key", *FLOW_KEY)})
+def with_scopes(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
+    """Adds the `scope_key` of each message, and leaves out messages without one."""
+    return with_flow(messages, flows, "scope_key")
+
+
+@derives(("source_queue_manager",), columns={"messages": (*FLOW_KEY, *NUMBERS)})
 def scoped_flows(flows: pl.DataFrame, messages: pl.DataFrame, scope: Scope) -> pl.DataFrame:
     """Adds `replay_scope` and `scope_key` to flows whose leg is known.
 
     A `scope_key` is readable text. Sequences are end to end, so each key names the original sender. `messages` are
-    transactional ones, which only `auto` reads. Right for all rows of any `source_queue_manager`.
+    transactional ones, which only `auto` reads.
     """
     if scope is Scope.AUTO:
         chosen = _senders_by_session(flows, messages).with_columns(pl.lit(Scope.SESSION.value).alias("replay_scope"))
@@ -98,7 +106,7 @@ def _senders_by_session(flows: pl.DataFrame, messages: pl.DataFrame) -> pl.DataF
     asked = flows.join(several, on="source_queue_manager", how="semi")
     asked = _numbered(_numbered(asked, SENDER_THERE, "by_session"), _QUEUE, "by_queue")
     scopes = ("by_session", "by_queue")
-    numbers = with_flow(messages.select(*FLOW_KEY, *_NUMBERS), asked, *scopes).drop(FLOW_KEY)
+    numbers = with_flow(messages.select(*FLOW_KEY, *NUMBERS), asked, *scopes).drop(FLOW_KEY)
     in_session, in_queue = (_predecessors_found(numbers, scope) for scope in scopes)
     more = in_session.join(in_queue, on="by_session", how="left", suffix="_in_queue").filter(
         pl.col("found") > pl.col("found_in_queue").fill_null(0)

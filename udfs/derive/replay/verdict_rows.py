@@ -1,21 +1,24 @@
 """The rows of VERDICTS: messages, each with what the passes found of its run."""
 
+import numpy as np
 import polars as pl
+from pandas.util import hash_array
 
 from schemas.replay import VERDICTS, Reason
-from udfs.derive.columns import PLACE, quotient, timestamp, tx_sequence, unsigned
+from udfs.derive.columns import PLACE, are_in, quotient, timestamp, tx_sequence, unsigned
 from udfs.derive.replay.marks import BEFORE, STREAM
 from udfs.derive.replay.scopes import CONTENT, FLOW_KEY, with_flow
-from udfs.derive.spark_hash import xxhash64
 
 _MS = 1_000_000  # ns
+_HASHED_AT_ONCE = 1 << 14
+"""Messages whose content is held as text."""
 
 
 def verdict_rows(proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     """Returns rows of VERDICTS: MESSAGES, each with what its row of PROVEN says.
 
     `proven` are rows of ENDED, no two of which hold the same offset of a stream and scope. `streams` are rows of
-    `marks.number_streams`. Right for all rows of any piece of a stream, and the streams.
+    `marks.number_streams`.
     """
     rows = messages.select(*FLOW_KEY, "stream_offset").with_row_index("row")
     places = with_flow(rows, streams.filter("has_messages"), *STREAM, "session_id", "scope_key", *BEFORE)
@@ -37,13 +40,22 @@ def verdict_rows(proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataF
     of_messages = messages[found["row"]]
     rows = pl.concat(
         [
-            of_messages.with_columns(xxhash64(of_messages.select(CONTENT)).alias("content_hash")),
+            of_messages.with_columns(content_hash=_content_hashes(of_messages)),
             found.select("session_id", "scope_key", *BEFORE),
             runs.drop(*STREAM, "stream_id", "piece", strict=False)[found["run"]],
         ],
         how="horizontal",
     )
     return rows.with_columns(**_values()).select(VERDICTS.names)
+
+
+def _content_hashes(messages: pl.DataFrame) -> pl.Series:
+    """Returns a hash of the CONTENT of each message, which is the same for all releases of Polars and in all tasks."""
+    hashes = [
+        hash_array(some.select(pl.struct(CONTENT).struct.json_encode()).to_series().to_numpy(), categorize=False)
+        for some in messages.iter_slices(_HASHED_AT_ONCE)
+    ]
+    return pl.Series(np.concatenate([np.empty(0, np.uint64), *hashes]).view(np.int64))
 
 
 def _values() -> dict[str, pl.Expr]:
@@ -66,12 +78,8 @@ def _values() -> dict[str, pl.Expr]:
 
 
 def with_disputes(verdicts: pl.DataFrame, disputed: pl.DataFrame) -> pl.DataFrame:
-    """Returns VERDICTS in which the `disputed` messages that cannot be judged say that clocks are why.
-
-    Right for all rows of any `stream_id`.
-    """
+    """Returns VERDICTS in which the `disputed` messages that cannot be judged say that clocks are why."""
     is_gap = pl.col("reason") == Reason.CAPTURE_GAP.value
-    named = disputed.select(*PLACE, pl.lit(True).alias("in_doubt")).unique()
-    found = verdicts.select(PLACE).join(named, on=PLACE, how="left", maintain_order="left")
-    reason = pl.when(is_gap & found["in_doubt"]).then(pl.lit(Reason.CLOCKS_DIFFER.value)).otherwise("reason")
+    in_doubt = are_in(verdicts, disputed.select(PLACE))
+    reason = pl.when(is_gap & in_doubt).then(pl.lit(Reason.CLOCKS_DIFFER.value)).otherwise("reason")
     return verdicts.with_columns(reason.alias("reason"))

@@ -7,7 +7,7 @@ import polars as pl
 
 from schemas.incidents import IncidentOutcome
 from schemas.replay import FINDINGS, FindingKind
-from udfs.derive.columns import count, count_if, nanoseconds
+from udfs.derive.columns import count, count_distinct, count_if, nanoseconds
 from udfs.derive.report.rows import SEVERITIES, first_of, place_in, with_nanoseconds
 
 _HIDDEN = (FindingKind.RESEND_SCHEDULE.value,)
@@ -34,7 +34,7 @@ def findings_by_kind(findings: pl.DataFrame) -> pl.DataFrame:
     return findings.group_by("severity", "kind").agg(
         count().alias("findings"),
         count_if(pl.col("incident_id").is_null()).alias("alone"),
-        pl.col("session_id").drop_nulls().n_unique().cast(pl.Int64).alias("sessions"),
+        count_distinct("session_id").alias("sessions"),
         pl.col("messages").sum(),
     )
 

@@ -8,10 +8,16 @@ import polars as pl
 from schemas.outcomes import Outcome
 from schemas.replay import Verdict
 from udfs.derive.columns import count_if
+from udfs.derive.frames import derives
 from udfs.derive.outcomes.counts import has_outcome
 from udfs.derive.report.rows import in_period, place_in
 
 _KEY = ("session_id", "destination_queue")
+HEALTH = (
+    *("session_id", "destination_queue", "captured_at", "verdict", "accepted", "body_size"),
+    *("ack_latency_ms", "final_ack_latency_ms"),
+)
+"""Columns of VERDICTS that tell it."""
 _LATENCIES = {"ack": "ack_latency_ms", "final_ack": "final_ack_latency_ms"}
 _PERCENTILES = {"median": 0.5, "p95": 0.95}
 FIGURES = (
@@ -33,6 +39,7 @@ class Change(StrEnum):
     GONE = "gone"
 
 
+@derives(("session_id",), columns={"verdicts": HEALTH, "outcomes": (*_KEY, "outcome", "accepted_at", "last_seen_at")})
 def health(verdicts: pl.DataFrame, outcomes: pl.DataFrame, since: datetime | None, limit: int) -> pl.DataFrame:
     """Returns one row per session and queue, at most `limit`: the changed ones first, then those with most messages.
 

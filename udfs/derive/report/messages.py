@@ -1,7 +1,6 @@
 """Counts what became of messages, and chooses those that a report lists."""
 
 from collections.abc import Mapping
-from functools import partial
 
 import polars as pl
 
@@ -10,7 +9,7 @@ from schemas.messages import AckType
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome, count_column
 from schemas.replay import Verdict
 from udfs.derive.columns import PLACE, SEQUENCE, address_of_stream, count, count_if, nanoseconds, tx_sequence
-from udfs.derive.frames import Derivation, Frames
+from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.counts import has_outcome
 from udfs.derive.report.rows import first_of, place_in, with_nanoseconds
 from udfs.derive.tables import schema_of
@@ -35,13 +34,7 @@ _HARM = ("lost", "stuck")
 _MACHINE = ["source_queue_manager", "address"]
 _WITNESS = schema_of(OUTCOMES.arrow)["witness"]
 _IN_TIME = ("captured_at", *OUTCOMES.key)
-_SHOWN = (*OUTCOMES.key, "session_id", "destination_queue", "label", *PLACE, "captured_at")
-
-
-def with_chosen(outcomes: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
-    """Adds `chosen`: whether an outcome is of one of these sequences (`chosen_sequences`)."""
-    chosen = sequences.select(SEQUENCE).unique().with_columns(pl.lit(value=True).alias("chosen"))
-    return outcomes.join(chosen, on=SEQUENCE, how="left").with_columns(pl.col("chosen").fill_null(value=False))
+SHOWN = (*OUTCOMES.key, "session_id", "destination_queue", "label", *PLACE, "captured_at")
 
 
 def fates(outcomes: pl.DataFrame) -> pl.DataFrame:
@@ -76,6 +69,7 @@ def outcome_counts(sequences: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+@derives(tuple(QUEUE))
 def harm_by_queue(outcomes: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Returns per sender and queue how many messages are `lost` and `stuck`, and since when, as `…_since`."""
     return outcomes.group_by(*by, *QUEUE).agg(
@@ -167,12 +161,7 @@ def conflicts(incidents: pl.DataFrame) -> pl.DataFrame:
     return reused.select("source_queue_manager", since).group_by("source_queue_manager").agg(pl.min("since"))
 
 
-def accepted_by_stream(limit: int) -> Derivation:
-    """Returns `accepted_since` as a step over whole streams of VERDICTS."""
-    inputs = {"verdicts": (*_SHOWN, "accepted")}
-    return Derivation(partial(accepted_since, limit=limit), inputs, ("stream_id",), ("since",))
-
-
+@derives(("stream_id",), ("since",))
 def accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame, limit: int) -> Frames:
     """Returns the messages that were `accepted` since the `conflicts` of their sender began, and their `counts`.
 
@@ -182,7 +171,7 @@ def accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame, limit: int) -> F
     found = late.filter(pl.col("captured_at") >= pl.col("since")).with_columns(address_of_stream().alias("address"))
     once = found.sort(_IN_TIME).unique([*OUTCOMES.key, "address"], keep="first", maintain_order=True)
     return {
-        "accepted": first_accepted(once.select(*_SHOWN, "address"), limit),
+        "accepted": first_accepted(once.select(*SHOWN, "address"), limit),
         "counts": once.group_by(_MACHINE).agg(count().alias("messages")),
     }
 

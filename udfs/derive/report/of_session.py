@@ -1,20 +1,18 @@
 """Sums all verdicts and outcomes for a report and a summary: by whole scopes first, then by whole sessions."""
 
 from datetime import datetime
-from functools import partial
 from typing import NamedTuple
 
 import polars as pl
 
-from udfs.derive.columns import SEQUENCE, count
-from udfs.derive.frames import ALL, Derivation, Frames
-from udfs.derive.report.health import changed_first, health
+from udfs.derive.columns import are_in, count
+from udfs.derive.frames import Frames, derives
+from udfs.derive.report.health import HEALTH, changed_first, health
 from udfs.derive.report.messages import (
     QUEUE,
     harm_by_queue,
     step_of,
     summed_harm,
-    with_chosen,
     with_fate,
     worst_messages,
 )
@@ -23,10 +21,6 @@ from udfs.derive.report.sessions import session_figures
 
 _ARRIVAL = ("within", "step", "verdict", "reason", "fate")
 _QUEUE = ("chosen", *QUEUE)
-_HEALTH = (
-    *("session_id", "destination_queue", "captured_at", "verdict", "accepted", "body_size"),
-    *("ack_latency_ms", "final_ack_latency_ms"),
-)
 JUDGED = (
     *("stream_id", "stream_offset", "session_id", "scope_key", "replay_order", "captured_at", "captured_ns"),
     *("capture_id", "last_frame", "source_queue_manager", "destination_queue", "message_id", "content_hash"),
@@ -49,18 +43,14 @@ class Period(NamedTuple):
     listed_sessions: int
 
 
-def of_scope(verdicts: pl.DataFrame, outcomes: pl.DataFrame, *, sequences: pl.DataFrame) -> Frames:
+@derives(("scope_key",), ("sequences",))
+def of_scope(verdicts: pl.DataFrame, outcomes: pl.DataFrame, sequences: pl.DataFrame) -> Frames:
     """Returns `verdicts` of whole scopes with their `fate`, and `outcomes` with `chosen`: of these sequences."""
-    told = with_chosen(outcomes, sequences)
+    told = outcomes.with_columns(chosen=are_in(outcomes, sequences))
     return {"verdicts": with_fate(verdicts, told.filter("chosen")), "outcomes": told}
 
 
-def with_fates(sequences: pl.DataFrame) -> Derivation:
-    """Returns `of_scope` as a step over whole scopes of large tables."""
-    inputs = {"verdicts": JUDGED, "outcomes": ALL}
-    return Derivation(partial(of_scope, sequences=sequences.select(SEQUENCE)), inputs, ("scope_key",))
-
-
+@derives(("session_id",), columns={"verdicts": (*HEALTH, "captured_ns", "reason", "fate")})
 def of_session(verdicts: pl.DataFrame, outcomes: pl.DataFrame, *, period: Period) -> Frames:
     """Returns sums over whole sessions, few rows each; `merged` adds those of several calls.
 
@@ -100,22 +90,3 @@ def merged(sums: Frames, period: Period) -> Frames:
         "messages": worst_messages(sums["messages"], period.saved_messages).drop("place"),
         "health": changed_first(sums["health"], period.listed_sessions),
     }
-
-
-def session_sums(period: Period) -> Derivation:
-    """Returns `of_session` as a step over whole sessions of large tables."""
-    inputs = {"verdicts": (*_HEALTH, "captured_ns", "reason", "fate"), "outcomes": ALL}
-    return Derivation(partial(of_session, period=period), inputs, ("session_id",))
-
-
-def queue_sums() -> Derivation:
-    """Returns `harm_by_queue` as a step over all outcomes."""
-    inputs = (*QUEUE, "lost", "stuck", "numbers", "first_seen_at")
-    return Derivation(harm_by_queue, {"outcomes": inputs}, tuple(QUEUE))
-
-
-def queue_health(since: datetime | None, limit: int) -> Derivation:
-    """Returns `health` as a step over whole sessions: the first `limit` rows of each task's sessions."""
-    became = ("session_id", "destination_queue", "outcome", "accepted_at", "last_seen_at")
-    inputs = {"verdicts": _HEALTH, "outcomes": became}
-    return Derivation(partial(health, since=since, limit=limit), inputs, ("session_id",))

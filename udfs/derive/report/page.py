@@ -4,7 +4,7 @@
 is drawn and the rows with the keys of witnesses.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -37,14 +37,13 @@ from udfs.derive.report.messages import (
     unjudged_messages,
 )
 from udfs.derive.report.of_session import Period
-from udfs.derive.report.period import busy_hours, chosen_sequences, extent, findings_of_period, last_run
-from udfs.derive.report.rows import Row, Rows, in_period, in_sessions, with_keys, with_nanoseconds
+from udfs.derive.report.period import busy_hours, chosen_sequences, extent, findings_of_period, last_run, steps
+from udfs.derive.report.rows import Row, Rows, in_period, in_sessions, with_nanoseconds
 from udfs.derive.report.sessions import caveats, coverage, ranked_sessions
+from udfs.derive.witness import with_keys
 
 Tables = Mapping[str, pl.DataFrame]
 """Rows of gold tables, by the names of the tables."""
-Steps = Callable[[Row, Rows], tuple[int, int]]
-"""Returns where the picture of the period begins, and the length of its steps, in ns: of `extent`, `busy_hours`."""
 _WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
 """Rows of `listed` whose witnesses are looked up."""
 WITNESSES = (VERDICTS, MESSAGES, ACKS, PACKETS, STREAM_GAPS)
@@ -88,7 +87,6 @@ class Chosen(NamedTuple):
 
     period: Period
     extent: Row
-    busy_hours: Rows
     captures: pl.DataFrame
     streams: pl.DataFrame
     sessions: pl.DataFrame
@@ -100,7 +98,7 @@ class Chosen(NamedTuple):
     """Findings that it would list if its period began with the tables."""
 
 
-def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options, steps: Steps) -> Chosen:
+def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options) -> Chosen:
     """Returns the rows that a report is of: of CAPTURES, STREAMS, SESSIONS, SEQUENCES, FINDINGS and INCIDENTS.
 
     `scopes` are those (`scope_key`) in which the sessions of the report have a message; None for all sessions.
@@ -110,14 +108,13 @@ def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options, steps:
     known = is_muted(options.muted)
     shown = shown_findings(tables["findings"].filter(ours))
     muted, findings = shown.filter(known), shown.filter(~known)
-    whole, hours = extent(all_sessions, options.since), busy_hours(tables["captures"])
+    whole = extent(all_sessions, options.since)
     since = options.since if whole["cut"] else None
-    first_ns, step_ns = steps(whole, hours)
+    first_ns, step_ns = steps(whole, busy_hours(tables["captures"]))
     recent = in_period(since, "last_captured_at")
     return Chosen(
         Period(since, options.session, first_ns, step_ns, options.saved_messages, options.listed_sessions),
         whole,
-        hours,
         tables["captures"].filter(recent),
         tables["streams"].filter(recent),
         all_sessions.filter(recent),
@@ -203,4 +200,5 @@ def rows_of(chosen: Chosen, frames: Frames) -> dict[str, Rows]:
     """Returns all rows as plain values; a witness lists keys as texts."""
     named = {name: (with_keys(rows) if "witness" in rows.columns else rows).to_dicts() for name, rows in frames.items()}
     every = [] if chosen.period.since is None else [{"count": chosen.all_findings}]
-    return {"extent": [chosen.extent], "busy_hours": chosen.busy_hours, "every_finding": every} | named
+    drawn = {"steps_from_ns": chosen.period.first_ns, "step_ns": chosen.period.step_ns}
+    return {"extent": [chosen.extent | drawn], "every_finding": every} | named

@@ -1,11 +1,18 @@
 """Finds the period that a report is of, and the sequences and findings in it."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import polars as pl
 
 from udfs.derive.columns import SEQUENCE, count_if, nanoseconds
 from udfs.derive.report.rows import Row, Rows, in_period
+
+_MOST_STEPS = 120
+"""Most steps of time with traffic in the picture of the period, unless that is longer than 120 days."""
+_SECOND = 10**9
+_STEP_NS = (_SECOND // 100, _SECOND // 10, *(_SECOND * s for s in (1, 5, 15, 60, 300, 900, 3600, 14_400)))
+_DAY_NS = 86_400 * _SECOND
 
 
 def last_run(captures: pl.DataFrame) -> pl.DataFrame:
@@ -52,6 +59,21 @@ def busy_hours(captures: pl.DataFrame) -> Rows:
         .select(nanoseconds(pl.col("first")).alias("first_ns"), nanoseconds(pl.col("last")).alias("last_ns"))
         .to_dicts()
     )
+
+
+def steps(extent: Row, busy_hours: Sequence[Row] = ()) -> tuple[int, int]:
+    """Returns where the picture of the period begins, and the length of its steps, in ns.
+
+    `busy_hours` are rows of `busy_hours`. The page draws the times between them short, so they do not count.
+    """
+    first, last = extent["first_ns"] or 0, extent["last_ns"] or 0
+    busy_ns, until = 0, first
+    for row in sorted(busy_hours, key=lambda row: row["first_ns"]):
+        begin, end = max(row["first_ns"], until), min(row["last_ns"], last)
+        busy_ns, until = busy_ns + max(end - begin, 0), max(until, end)
+    wanted = busy_ns or last - first
+    step = next((length for length in _STEP_NS if wanted < length * _MOST_STEPS), _DAY_NS)
+    return first // step * step, step
 
 
 def findings_of_period(findings: pl.DataFrame, sequences: pl.DataFrame, since: datetime | None) -> pl.DataFrame:

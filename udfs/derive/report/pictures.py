@@ -1,13 +1,12 @@
 """Chooses what the pictures of the worst sessions show: messages, OrderAcks and missing bytes over time."""
 
 from datetime import datetime
-from functools import partial
 
 import polars as pl
 
 from schemas.replay import Verdict
 from udfs.derive.columns import ACK_PAIR, PLACE, SEQUENCE, count, count_if, nanoseconds, signed
-from udfs.derive.frames import ALL, Derivation, Frames
+from udfs.derive.frames import Frames, derives
 from udfs.derive.replay.acks import pair_acks, select_order_acks
 from udfs.derive.report.rows import in_period
 
@@ -16,24 +15,16 @@ _POINT = (
     *("source_queue_manager", "destination_queue", "captured_ns", "tx_sequence_id", "tx_sequence_number"),
     *("previous_tx_sequence_number", "verdict", "ack_latency_ms", "capture_id", "last_frame"),
 )
-ACK = (
-    *("stream_id", "tx_sequence_id", "tx_sequence_number", "queue_manager_address", "source_queue_manager"),
-    *("ack_type", "captured_ns", "stream_offset", "source_guid", "message_class", "acknowledged_message_id"),
+
+
+@derives(
+    ("session_id",),
+    columns={"verdicts": (*PICTURE, *PLACE, "captured_at", "replay_order", "accepted", *_POINT, "fate")},
 )
-"""Columns of ACKS that pictures need."""
-
-
 def of_drawn(verdicts: pl.DataFrame, gaps: pl.DataFrame, *, since: datetime | None, scopes: int, limit: int) -> Frames:
     """Returns `points` and `holes` of whole sessions: `verdicts` with their `fate`, and `gaps` with `carriers`."""
     recent = verdicts.filter(in_period(since))
     return {"points": points(recent, scopes, limit), "holes": holes(gaps, recent, limit)}
-
-
-def drawn(since: datetime | None, scopes: int, limit: int) -> Derivation:
-    """Returns `of_drawn` as a step over whole sessions of large tables."""
-    verdicts = (*PICTURE, *PLACE, "captured_at", "replay_order", "accepted", *_POINT, "fate")
-    work = partial(of_drawn, since=since, scopes=scopes, limit=limit)
-    return Derivation(work, {"verdicts": verdicts, "gaps": ALL}, ("session_id",))
 
 
 def points(verdicts: pl.DataFrame, scopes: int, limit: int) -> pl.DataFrame:
@@ -100,7 +91,8 @@ def asked(pictures: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
     return pictures.join(sequences.select(SEQUENCE), on="scope_key")
 
 
-def order_acks(acks: pl.DataFrame, *, ends: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
+@derives(("tx_sequence_id",), ("ends", "asked"))
+def order_acks(acks: pl.DataFrame, ends: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
     """Returns the OrderAcks for the scopes of pictures: PICTURE, `ns`, `number`.
 
     `ends` have no copies. Of `acks`, those for the sequences that are `asked` for suffice. One without an addressee is
@@ -112,19 +104,10 @@ def order_acks(acks: pl.DataFrame, *, ends: pl.DataFrame, asked: pl.DataFrame) -
     return found.select(*PICTURE, "ns", "number").unique()
 
 
-def answering(ends: pl.DataFrame, asked: pl.DataFrame) -> Derivation:
-    """Returns `order_acks` as a step over whole sequences of a large table."""
-    return Derivation(partial(order_acks, ends=ends, asked=asked), {"acks": ACK}, ("tx_sequence_id",))
-
-
+@derives(PICTURE)
 def stairs(acks: pl.DataFrame, limit: int) -> pl.DataFrame:
     """Returns about `limit` of the `order_acks` of each picture, at most, in order of time."""
     return _thinned_to(limit, acks.unique(), PICTURE, ["ns", "number"]).sort(*PICTURE, "ns", "number")
-
-
-def thinning(limit: int) -> Derivation:
-    """Returns `stairs` as a step over whole pictures."""
-    return Derivation(partial(stairs, limit=limit), {"acks": ALL}, tuple(PICTURE))
 
 
 def carriers(ends: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from schemas.replay import Severity
-from udfs.derive.columns import key_at, nanoseconds
+from udfs.derive.columns import nanoseconds
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -58,9 +58,3 @@ def with_nanoseconds(rows: pl.DataFrame, **timestamps: str) -> pl.DataFrame:
     """Returns rows with ns since 1970, under other names, in place of timestamps."""
     named = (nanoseconds(pl.col(at)).alias(name) for name, at in timestamps.items())
     return rows.with_columns(*named).drop(*timestamps.values())
-
-
-def with_keys(rows: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows whose `witness` lists keys as texts (`key_at`), in place of packets."""
-    packet = pl.element().struct
-    return rows.with_columns(pl.col("witness").list.eval(key_at(packet["stream_id"], packet["stream_offset"])))

@@ -7,6 +7,7 @@ import polars as pl
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
 from udfs.derive.columns import count, count_if, null
+from udfs.derive.frames import derives
 from udfs.derive.outcomes.counts import has_outcome
 from udfs.derive.replay.coverage import select_unreadable
 from udfs.derive.report.messages import LISTS
@@ -58,6 +59,7 @@ def ranked_sessions(sessions: pl.DataFrame, figures: pl.DataFrame, findings: pl.
     return with_nanoseconds(chosen, first_ns="first_captured_at", last_ns="last_captured_at")
 
 
+@derives(("stream_id",))
 def unusable(quarantine: pl.DataFrame) -> pl.DataFrame:
     """Returns how `many` runs of bytes are in quarantine and their `bytes`, per stage, reason and stream."""
     return quarantine.group_by("stage", "reason", "stream_id").agg(
@@ -68,22 +70,21 @@ def unusable(quarantine: pl.DataFrame) -> pl.DataFrame:
 def coverage(
     streams: pl.DataFrame, ends: pl.DataFrame, quarantined: pl.DataFrame, sessions: Sequence[str]
 ) -> pl.DataFrame:
-    """Returns per session `recovered_bytes`, `unreadable_bytes` (in quarantine), and its `mid_stream` streams.
+    """Returns per session its `unreadable_bytes` (in quarantine), and its addresses in `src_ip` and `dst_ip`.
 
-    `src_ip` and `dst_ip` list the addresses. `ends` have no copies, `quarantined` are rows of `unusable`.
+    `ends` have no copies, `quarantined` are rows of `unusable`.
     """
     unreadable = (
         select_unreadable(quarantined).group_by("stream_id").agg(pl.col("bytes").sum().alias("unreadable_bytes"))
     )
     return (
         ends.filter(pl.col("session_id").is_in(list(sessions)))
-        .select("stream_id", "session_id", "mid_stream")
-        .join(streams.select("stream_id", "recovered_bytes", "src_ip", "dst_ip"), on="stream_id")
+        .select("stream_id", "session_id")
+        .join(streams.select("stream_id", "src_ip", "dst_ip"), on="stream_id")
         .join(unreadable, on="stream_id", how="left")
         .group_by("session_id")
         .agg(
-            pl.col("recovered_bytes", "unreadable_bytes").sum(),
-            count_if("mid_stream"),
+            pl.col("unreadable_bytes").sum(),
             pl.col("src_ip", "dst_ip").drop_nulls().unique().sort().str.join(", "),
         )
     )

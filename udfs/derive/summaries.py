@@ -1,23 +1,73 @@
-"""Sums per session, with its coverage and the reading that its receiver follows."""
+"""Adds verdicts up by sequence, session and scope; of a session, also coverage and the reading of its receiver."""
 
 import polars as pl
 
 from schemas.outcomes import OUTCOME_COUNTS
-from schemas.replay import BOTH_SCOPES, SESSIONS, UNKNOWN_READING, Explains, Scope, Verdict
-from udfs.derive.columns import count, count_if, null
+from schemas.replay import BOTH_SCOPES, SEQUENCES, SESSIONS, STATES, UNKNOWN_READING, Explains, Scope, Verdict
+from udfs.derive.columns import SEQUENCE, count, count_distinct, count_if, null, tx_sequence, unsigned
+from udfs.derive.frames import derives
+from udfs.derive.outcomes.counts import sum_outcomes
 from udfs.derive.outcomes.tallies import ACKS_COMPARED
 from udfs.derive.replay.coverage import session_coverage
 from udfs.derive.replay.ends import passes_through, receiver_is_unknown
+from udfs.derive.tables import with_columns_of
 
 _JUDGED = (*(verdict.value for verdict in Verdict), *ACKS_COMPARED)
 _OUTCOMES = tuple(column.name for column in OUTCOME_COUNTS)
 
 
+def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slots: pl.DataFrame | None) -> pl.DataFrame:
+    """Returns one row of SEQUENCES per scope and TxSequenceID; without `counts` and `slots`, what they tell is null.
+
+    `tallies` have a row per sequence and stream, `counts` the count of each outcome per sequence and session, and
+    `slots` a row for the last sequence of each scope.
+    """
+    rows = (
+        tallies.group_by(*SEQUENCE, "source_queue_manager")
+        .agg(
+            pl.col("messages", *(verdict.value for verdict in Verdict), "expired").sum(),
+            pl.col("first_number", "first_captured_at").min(),
+            pl.col("last_number", "last_accepted_number", "last_captured_at").max(),
+        )
+        .with_columns(tx_sequence=tx_sequence(pl.col("tx_sequence_id")))
+    )
+    if counts is not None:
+        rows = rows.join(sum_outcomes(counts, *SEQUENCE), on=SEQUENCE)
+    if slots is not None:
+        rows = rows.join(slots, on=SEQUENCE, how="left")
+    return with_columns_of(SEQUENCES, rows)
+
+
+def summarize_states(states: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
+    """Returns one row of STATES per scope, and the rows of `earlier` STATES whose scopes had no message since.
+
+    `states` say per scope where its receiver stood after the last arrival, `state_…` (the sequence is `signed`).
+    """
+    rows = with_columns_of(
+        STATES,
+        states.with_columns(
+            tx_sequence_id=unsigned(pl.col("state_sequence")),
+            tx_sequence_number="state_number",
+            assumed="state_assumed",
+        ),
+    )
+    idle = earlier.join(rows, on="scope_key", how="anti").with_columns(
+        pl.col("assumed").fill_null(value=False),  # not in tables of older releases
+        messages=pl.lit(0, pl.Int64),
+    )
+    return pl.concat([rows, with_columns_of(STATES, idle)]).with_columns(
+        tx_sequence=tx_sequence(pl.col("tx_sequence_id"))
+    )
+
+
+@derives(
+    ("stream_id",),
+    columns={"messages": ("stream_id", "queue_manager_address", "transactional", "body_encrypted", "captured_at")},
+)
 def carried_by_stream(messages: pl.DataFrame) -> pl.DataFrame:
     """Returns the messages of each `stream_id` and `queue_manager_address`: counts, and times of first and last.
 
-    The counts are `messages`, and those that are `transactional` or `encrypted` among them. Right for all rows of any
-    streams.
+    The counts are `messages`, and those that are `transactional` or `encrypted` among them.
     """
     return messages.group_by("stream_id", "queue_manager_address").agg(
         count().alias("messages"),
@@ -64,7 +114,7 @@ def _carried_by_session(carried: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFra
         carried.join(ends, on="stream_id")
         .group_by("session_id", "sender", "receiver")
         .agg(
-            pl.col("connection_id").n_unique().cast(pl.Int64).alias("connections"),
+            count_distinct("connection_id").alias("connections"),
             pl.col("messages", "transactional", "encrypted").sum(),
             transactional.filter(passes_through()).sum().alias("passing_through"),
             transactional.filter(receiver_is_unknown()).sum().alias("receiver_unknown"),

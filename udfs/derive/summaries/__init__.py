@@ -1,1 +1,0 @@
-"""Adds verdicts up by sequence, session and scope."""
