@@ -16,16 +16,15 @@ with atheris.instrument_imports(
         "udfs.msmq.annotate",
         "udfs.msmq.identifiers",
         "udfs.msmq.reference",
-        "udfs.msmq.reference_rows",
         "udfs.msmq.violations",
     ]
 ):
+    from one_packet import decode_packet
     from random_packets import Stored, any_packet, stored, tables
     from worked_examples import EXAMPLES
 
     from schemas.violations import DecodeError
     from udfs.msmq.annotate import annotate, render_tree
-    from udfs.msmq.reference_rows import decode_packet
 
 _SIGNED, _SIZED, _WITH_SESSION, _CUT_RAW, _CUT_TRAILER = (1 << bit for bit in range(5))
 _BATCH = 50

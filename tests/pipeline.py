@@ -167,4 +167,4 @@ def block_of(frames: Sequence[bytes], links: int | Sequence[int] = ETHERNET, *, 
     starts = np.cumsum(sizes + len(before)) - sizes
     buffer = np.frombuffer(b"".join(before + frame for frame in frames), np.uint8)
     of_frames = np.full(len(frames), links, np.int64) if isinstance(links, int) else np.array(links, np.int64)
-    return Records(buffer, starts, sizes, sizes, np.zeros(len(frames), np.int64), of_frames, 1)
+    return Records(buffer, starts, sizes, np.zeros(len(frames), np.int64), of_frames, 1)

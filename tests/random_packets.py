@@ -188,9 +188,9 @@ def batch(packets: Sequence[Stored]) -> pa.RecordBatch:
 _BESIDE = {*NOT_IN_RAW, DECODED_ALONE.name}
 
 
-def tables(packets: Sequence[Stored], both: DecodedBatch | None = None) -> list[Any]:
+def tables(packets: Sequence[Stored]) -> list[Any]:
     """Returns the batch decoder's result for each packet: its type with its row, or reason and detail."""
-    both = DecodedBatch(batch(packets)) if both is None else both
+    both = DecodedBatch(batch(packets))
     found: list[Any] = [None] * len(packets)
     for row in both.undecodable().to_pylist():
         found[row["first_frame"]] = row["reason"], row["detail"]

@@ -7,12 +7,12 @@ from functools import wraps
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
+from one_packet import decode_packet
 from replay_tables import T0, Tables
 
 from jobs.simulator import build
 from schemas.replay import FindingKind, Severity
 from schemas.wire import MessageClass
-from udfs.msmq.reference_rows import decode_packet
 
 S = (1 << 63) - 1  # the next sequence no signed number holds
 NAME = "2038-01-19T03:14:07Z#4294967295"  # what people call it

@@ -54,7 +54,7 @@ def look(
 ) -> tuple[list[Seen], list[tuple[int, FrameReason]]]:
     """Returns the segments, and the frames that cannot be read."""
     held = block_of(frames, link, before=BETWEEN)
-    found, rejected, _ = find_segments(held, ports)
+    found, rejected, *_ = find_segments(held, ports)
     seen = []
     for i in range(len(found.frame)):
         ends = found.endpoints[i].tobytes()
@@ -151,7 +151,7 @@ ATOMIC = 44, struct.pack(">BHI", 0xFF, 6, 0x01020304)  # the reserved bits do no
 def parts_of(frames: Sequence[bytes], link: int = wiretap.ETHERNET) -> tuple[Fragments, list[bytes]]:
     """Returns the fragments and their payloads; the frames hold nothing else."""
     held = block_of(frames, link, before=BETWEEN)
-    found, rejected, parts = find_segments(held, (1801,))
+    found, rejected, parts, _ = find_segments(held, (1801,))
     assert (len(found.frame), rejected.reason) == (0, [])
     ends = (parts.payload + parts.captured).tolist()
     return parts, [held.buffer[at:end].tobytes() for at, end in zip(parts.payload.tolist(), ends, strict=True)]
@@ -196,7 +196,7 @@ def test_fault_21_a_fragment_that_is_the_whole(before: list[tuple[int, bytes]]) 
 def header_sums(frames: Sequence[bytes]) -> list[tuple[int, bool]]:
     """Returns the header sum of each segment, and whether its checksum is right."""
     held = block_of(frames, before=BETWEEN)
-    found, _, _ = find_segments(held, (1801,))
+    found, *_ = find_segments(held, (1801,))
     data = held.buffer.tobytes()
     payloads = [data[at : at + n] for at, n in zip(found.payload.tolist(), found.captured.tolist(), strict=True)]
     sums = found.header_sum.tolist()
@@ -234,7 +234,7 @@ HOSTS = [("10.0.0.1", "10.0.0.2"), ("255.255.255.255", "0.0.0.1"), ("fd00::1", "
 def test_fault_32_checksums_of_cut_headers_are_unknown() -> None:
     whole = ethernet(ipv4(tcp(b"payload", options=bytes(12)), sums=True))
     for size in range(14 + 20 + 20, len(whole)):
-        found, _, _ = find_segments(block_of([whole[:size], whole], before=BETWEEN), (1801,))
+        found, *_ = find_segments(block_of([whole[:size], whole], before=BETWEEN), (1801,))
         assert (found.header_sum[0] == NO_SUM) == (size < 14 + 20 + 32)
         assert found.header_sum[1] != NO_SUM
 
@@ -243,7 +243,7 @@ def test_connection_keys() -> None:
     there = ethernet(ipv4(tcp(ports=(50_000, 1801))))
     back = ethernet(ipv4(tcp(ports=(1801, 50_000)), hosts=(SERVER, CLIENT)))
     itself = ethernet(ipv4(tcp(ports=(1801, 1801)), hosts=(SERVER, SERVER)))
-    found, _, _ = find_segments(block_of([there, back, itself]), (1801,))
+    found, *_ = find_segments(block_of([there, back, itself]), (1801,))
     keys, from_b = connection_keys(found.endpoints)
     assert from_b.tolist() == [False, True, False]
     assert [key.tobytes() for key in keys[:2]] == [found.endpoints[0].tobytes()] * 2
@@ -330,7 +330,7 @@ def test_fault_69_any_damage_to_frames(seed: int) -> None:
         frames.append(bytes(damaged[: rng.choice([len(damaged), rng.randrange(len(damaged) + 1)])]))
         links.append(link)
     held = block_of(frames, links, before=BETWEEN)
-    found, _, parts = find_segments(held, (1801,))
+    found, _, parts, _ = find_segments(held, (1801,))
     for part, limit in ((found, found.length), (parts, parts.length)):
         assert ((part.captured >= 0) & (part.captured <= limit)).all()
     ends = (held.start + held.captured)[found.frame - 1]
@@ -343,7 +343,7 @@ def test_fault_69_any_damage_to_frames(seed: int) -> None:
 
 def facts(held: Records) -> dict[int, tuple[object, ...]]:
     """Returns what is found of each frame that is no other traffic, without places in the buffer."""
-    found, rejected, parts = find_segments(held, (1801,))
+    found, rejected, parts, _ = find_segments(held, (1801,))
     columns = [
         [part.frame, *(column for name, column in part._asdict().items() if name not in ("frame", "payload"))]
         for part in (found, parts)
@@ -356,7 +356,7 @@ def facts(held: Records) -> dict[int, tuple[object, ...]]:
 
 
 def test_empty_block() -> None:
-    found, rejected, parts = find_segments(block_of([]), (1801,))
+    found, rejected, parts, _ = find_segments(block_of([]), (1801,))
     assert (len(found.frame), found.endpoints.shape, rejected.reason) == (0, (0, 36), [])
     assert (len(parts.frame), parts.key.shape) == (0, (0, 37))
 
@@ -386,5 +386,5 @@ POST = b"POST /msmq/private$/orders HTTP/1.1"
 )
 def test_other_traffic_of_msmq_is_counted(frame: bytes, what: str | None) -> None:
     held = block_of([frame, ethernet(ipv4(tcp())), frame])
-    _, rejected, _ = find_segments(held, (1801,))
+    _, rejected, *_ = find_segments(held, (1801,))
     assert {name: count for name, count in rejected.not_judged.items() if count} == ({what: 2} if what else {})

@@ -17,6 +17,7 @@ from zipfile import ZipFile
 import pyarrow as pa
 import pytest
 import wiretap
+from one_packet import decode_packet
 from pipeline import ingest
 from random_packets import any_packet, damaged
 from wiretap import ACK, PSH, Record, Sent, ethernet, ipv4, records, udp
@@ -28,7 +29,6 @@ from schemas import wire
 from schemas.messages import DECODED_ALONE, DECODED_TABLES, HEADERS_OF, NOT_IN_RAW, header_columns
 from schemas.table import BOOL, STRING, TIMESTAMP
 from schemas.violations import Fault, Violation
-from udfs.msmq.reference_rows import decode_packet
 from udfs.passes.options import IngestOptions
 
 CAPTURES = Path(__file__).parent / "captures"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from one_packet import decode_packet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from random_packets import Stored, any_packet, damaged, stored, tables
@@ -14,7 +15,6 @@ from jobs.app.command import Summary
 from schemas.ingest import PACKETS
 from schemas.messages import ACKS, MESSAGES
 from udfs import functions
-from udfs.msmq.reference_rows import decode_packet
 
 HEADERS = ("msmq_user_header", "msmq_transaction_header", "msmq_message_properties")
 Row = dict[str, Any]

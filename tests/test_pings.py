@@ -8,6 +8,7 @@ from pipeline import block_of
 from wiretap import cooked, cooked2, ethernet, ipv4, ipv6, loopback, udp
 
 from udfs.msmq.ping import find_pings
+from udfs.network.dissect import find_segments
 
 GUID = UUID("11223344-5566-7788-99aa-bbccddeeff00")
 PING = (
@@ -20,7 +21,8 @@ FRAME = ethernet(ipv4(udp(PING), protocol=17))
 
 
 def pings(frames: list[bytes], link: int = wiretap.ETHERNET) -> list[dict[str, object]]:
-    return find_pings(block_of(frames, link))
+    _, _, _, datagrams = find_segments(block_of(frames, link), (1801,))
+    return list(find_pings(datagrams))
 
 
 def test_a_ping_reads_field_by_field() -> None:

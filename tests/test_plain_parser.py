@@ -7,11 +7,10 @@ import random
 import sys
 from itertools import combinations
 
+from one_packet import decode_packet
 from plain_parser import parse
 from random_packets import PARTS, any_packet, tables, user_message
 from worked_examples import EXAMPLES, PUBLISHED
-
-from udfs.msmq.reference_rows import decode_packet
 
 COMBINATIONS = [parts for count in range(len(PARTS) + 1) for parts in combinations(PARTS, count)]
 

@@ -56,7 +56,6 @@ class Read(NamedTuple):
 
     at: int
     data: bytes
-    original: int
     time_ns: int
     link: int
     frame: int
@@ -70,12 +69,10 @@ def start(data: bytes) -> Cursor:
 
 def rows_of(found: Records, base: int) -> list[Read]:
     """The records in a buffer that begins at byte `base` of the file."""
-    columns = (found.start, found.captured, found.original, found.time_ns, found.link_type)
+    columns = (found.start, found.captured, found.time_ns, found.link_type)
     return [
-        Read(base + at, found.buffer[at : at + captured].tobytes(), original, time_ns, link, found.first_frame + i)
-        for i, (at, captured, original, time_ns, link) in enumerate(
-            zip(*(column.tolist() for column in columns), strict=True)
-        )
+        Read(base + at, found.buffer[at : at + captured].tobytes(), time_ns, link, found.first_frame + i)
+        for i, (at, captured, time_ns, link) in enumerate(zip(*(column.tolist() for column in columns), strict=True))
     ]
 
 
@@ -236,7 +233,7 @@ def test_fault_10_snaplen_cut() -> None:
     content = [Record(record.data[:96], record.time_ns, len(record.data)) for record in SOME]
     records, found = check(pcap(content, snap=96))
     assert found == []
-    assert [(r.data, r.original) for r in records] == [(body[:96], len(body)) for body in BODIES]
+    assert [r.data for r in records] == [body[:96] for body in BODIES]
 
 
 @pytest.mark.parametrize("length", [2**32 - 1, 2**31, 1 << 21, (1 << 20) + 1])
@@ -407,11 +404,11 @@ def test_fault_16_other_blocks_options_simple_packets() -> None:
     data += wiretap.simple(b"t" * 100, original=1500) + wiretap.obsolete(b"o" * 63, 5) + block(0x0A0D0D0B, b"")
     records, found = check(data, every_split=True)
     assert found == []
-    assert [(r.data, r.original, r.time_ns) for r in records] == [
-        (BODIES[0][:61], 61, 1000),
-        (b"s" * 61, 61, NO_TIME),
-        (b"t" * 100, 1500, NO_TIME),
-        (b"o" * 63, 63, 5000),
+    assert [(r.data, r.time_ns) for r in records] == [
+        (BODIES[0][:61], 1000),
+        (b"s" * 61, NO_TIME),
+        (b"t" * 100, NO_TIME),
+        (b"o" * 63, 5000),
     ]
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from deltalake import DeltaTable
+from one_packet import decode_packet
 from pyspark.sql import SparkSession
 from wiretap import ETHERNET, SYN, ethernet, ipv4, pcap, records, tcp
 from worked_examples import BUILT, EXAMPLES, PUBLISHED, SENDER, SEQUENCE
@@ -16,7 +17,6 @@ from worked_examples import BUILT, EXAMPLES, PUBLISHED, SENDER, SEQUENCE
 from jobs.app.config import Config
 from jobs.steps import decode, ingest
 from udfs.msmq.annotate import annotate
-from udfs.msmq.reference_rows import decode_packet
 
 NULL = str(UUID(int=0))
 COLUMNS: dict[str, dict[str, Any]] = {  # tests/test_plain_parser.py has all columns of all worked packets

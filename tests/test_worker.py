@@ -13,9 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from schemas.table import LONG, row
-from udfs.on_spark import map_arrow
+from udfs.on_spark import map_arrow, reduce_overhead
 from udfs.passes.options import Batches
-from udfs.spark_worker import reduce_overhead
 
 COUNTS = row(finders=LONG, frozen=LONG)
 

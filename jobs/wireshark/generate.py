@@ -5,13 +5,14 @@ Each column of the decoded tables is a field `msmq.<column>`; a field without a 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from jobs.wireshark.expressions import translate
 from schemas import wire
 from schemas.ingest import PACKETS, PacketType
 from schemas.messages import ACKS, HEADERS_OF, MESSAGES, TABLE_OF
@@ -19,7 +20,7 @@ from schemas.pings import PINGS
 from schemas.table import BOOL, LONG, U64
 from schemas.violations import Fault, Violation
 from schemas.wire import Bits, Condition, Field, Header, Kind
-from udfs.msmq.violations import RULES_BY_TABLE
+from udfs.msmq.violations import RULES_BY_TABLE, Rule
 
 _CORE = [Path(__file__).with_name("core") / f"{name}.lua" for name in ("begin", "texts", "parse", "show", "frame")]
 _CONSTANTS = (
@@ -40,6 +41,7 @@ _DERIVED = {
 """Columns that no field of a header gives."""
 _TYPES: dict[pa.DataType, str] = {BOOL: "bool", LONG: "uint32", U64: "uint64"}
 _SHOWN_IN_HEX = 0xFF
+_ALL_BITS = 0xFFFFFFFF
 _STRUCT_CODES = {"B": "B", "H": "I2", "I": "I4"}  # of Wireshark's Lua library Struct
 
 
@@ -220,7 +222,7 @@ def _rules() -> Iterator[str]:
     yield "local function bor(a, b) return bit.bor(a, b) % 0x100000000 end"
     yield "local RULES = {}"
     for table, rules in RULES_BY_TABLE.items():
-        conditions = {violation: translate(rule) for violation, rule in rules.items()}
+        conditions = {violation: _translate(rule) for violation, rule in rules.items()}
         used = set(re.findall(r"\bv_(\w+)", " ".join(conditions.values())))
         bits = used & wire.BITS.keys()
         types = ", ".join(f"RULES.{packet_type}" for packet_type, of_type in TABLE_OF.items() if of_type.name == table)
@@ -236,6 +238,54 @@ def _rules() -> Iterator[str]:
         yield "  end"
         yield f"  {types} = {', '.join(['mark'] * (types.count(',') + 1))}"
         yield "end"
+
+
+@dataclass(frozen=True, eq=False)
+class _Expression:
+    """A Lua expression: a number of at most 32 bits, or a truth value.
+
+    Its operators return expressions, so a rule of `udfs.msmq.violations` that is applied to it becomes Lua.
+    """
+
+    text: str
+    is_truth: bool = False
+
+    __hash__ = None  # type: ignore[assignment]  # as `==` returns an expression
+
+    def _compare(self, operator: str, other: Any) -> "_Expression":
+        return _Expression(f"({self.text} {operator} {_lua(other)})", is_truth=True)
+
+    def _combine(self, truth: str, bits: str, other: Any) -> "_Expression":
+        if self.is_truth:
+            return _Expression(f"({self.text} {truth} {_lua(other)})", is_truth=True)
+        return _Expression(f"{bits}({self.text}, {_lua(other)})")
+
+    __eq__ = partialmethod(_compare, "==")
+    __ne__ = partialmethod(_compare, "~=")
+    __lt__ = partialmethod(_compare, "<")
+    __gt__ = partialmethod(_compare, ">")
+    __ge__ = partialmethod(_compare, ">=")
+    __and__ = partialmethod(_combine, "and", "band")
+    __or__ = __ror__ = partialmethod(_combine, "or", "bor")
+
+    def __add__(self, other: Any) -> "_Expression":
+        return _Expression(f"({self.text} + {_lua(other)})")
+
+
+class _Columns(dict[str, _Expression]):
+    def __missing__(self, column: str) -> _Expression:
+        return _Expression(f"v_{column}")
+
+
+def _translate(rule: Rule) -> str:
+    """Returns a rule as a Lua expression over variables `v_<column>`."""
+    found: _Expression = rule(_Columns())
+    return found.text
+
+
+def _lua(value: Any) -> str:
+    """Returns an operand; a negative number is a mask, and Lua's are unsigned."""
+    return value.text if isinstance(value, _Expression) else str(int(value) & _ALL_BITS)
 
 
 def _word(column: str) -> str:

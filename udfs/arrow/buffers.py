@@ -15,9 +15,8 @@ Bools = NDArray[np.bool_]
 def fixed_binary(values: Bytes) -> Any:
     """Returns the binary array whose elements are the rows of a two-dimensional array."""
     count, width = values.shape
-    offsets = np.arange(count + 1, dtype=np.int32) * width
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
-    return pa.Array.from_buffers(pa.binary(), count, buffers)
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(pa.binary(width), count, buffers).cast(pa.binary())
 
 
 def slices(buffer: Bytes, starts: Ints, lengths: Ints) -> Any:
@@ -53,7 +52,7 @@ def struct_array(columns: Mapping[str, Any], kind: pa.StructType) -> pa.StructAr
     return pa.StructArray.from_arrays(arrays, fields=fields)
 
 
-def read_at(buffer: Bytes | memoryview, layout: str, places: Ints) -> NDArray[Any]:
+def read_at(buffer: Bytes | memoryview, layout: str | np.dtype[Any], places: Ints) -> NDArray[Any]:
     """Returns the values of a numpy type at these places in the buffer; they may overlap."""
     dtype = np.dtype(layout)
     return np.ndarray(max(len(buffer) - dtype.itemsize + 1, 0), dtype, buffer, strides=(1,))[places]

@@ -155,11 +155,11 @@ def _agreeing(fields: NDArray[np.int64], cursor: Cursor) -> NDArray[np.bool_]:
 
 
 def _rows(heads: NDArray[np.int64], fields: NDArray[np.int64], cursor: Cursor) -> NDArray[np.int64]:
-    seconds, fraction, captured, original = fields
+    seconds, fraction, captured, _ = fields
     interface = cursor.interfaces[0]
     time_ns = seconds * BILLION + fraction * (BILLION // interface.units_per_second)
     link_type = np.full(len(heads), interface.link_type)
-    return np.stack([heads + cursor.header_size, captured, original, time_ns, link_type])
+    return np.stack([heads + cursor.header_size, captured, time_ns, link_type])
 
 
 def _find(data: memoryview, begin: int, cursor: Cursor, ended: bool, end: int) -> tuple[int | None, int]:

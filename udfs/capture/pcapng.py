@@ -45,7 +45,7 @@ def open_file(head: bytes) -> Cursor | Fault:
 def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit: int) -> Chain:  # noqa: ARG001 - of a Format
     """Follows the blocks up to `limit`. Section and interface blocks change the state, unknown ones are passed over."""
     order, interfaces = cursor.byte_order, cursor.interfaces
-    rows: list[tuple[int, int, int, int, int]] = []
+    rows: list[tuple[int, int, int, int]] = []
     unknown: list[Fault] = []
     at = 0
     length: int | None = 0
@@ -67,7 +67,7 @@ def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit
                 unknown.append(Fault(CaptureReason.UNKNOWN_INTERFACE, detail, offset, length, raw))
         at += length
     broken = at < limit and (length is None or (ended and at < len(data)))
-    return Chain(np.array(rows, np.int64).reshape(-1, 5).T, at, broken, order, interfaces, unknown)
+    return Chain(np.array(rows, np.int64).reshape(-1, 4).T, at, broken, order, interfaces, unknown)
 
 
 def find_record(data: memoryview, begin: int, cursor: Cursor, ended: bool) -> tuple[int | None, int]:
@@ -166,7 +166,7 @@ def _interface(data: memoryview, at: int, length: int, order: str) -> Interface:
 
 def _packet_row(
     data: memoryview, at: int, length: int, order: str, kind: int, interfaces: Interfaces
-) -> tuple[int, int, int, int, int] | None:
+) -> tuple[int, int, int, int] | None:
     """Reads an Enhanced, Simple or obsolete Packet Block; None when its interface or length is not known."""
     room = length - (16 if kind == _SPB else 32)
     number = 0
@@ -180,11 +180,11 @@ def _packet_row(
     if kind == _SPB:
         (original,) = struct.unpack_from(order + "I", data, at + 8)
         captured = min(original, interface.snap_length or original, room)
-        return at + 12, captured, original, NO_TIME, interface.link_type
-    high, low, captured, original = struct.unpack_from(order + "IIII", data, at + 12)
+        return at + 12, captured, NO_TIME, interface.link_type
+    high, low, captured = struct.unpack_from(order + "III", data, at + 12)
     if captured > room:
         return None
     time_ns = interface.offset_s * BILLION + (high << 32 | low) * BILLION // interface.units_per_second
     if not EARLIEST_NS < time_ns < LATEST_NS:
         time_ns = NO_TIME
-    return at + 28, captured, original, time_ns, interface.link_type
+    return at + 28, captured, time_ns, interface.link_type

@@ -22,7 +22,7 @@ _HEAD_BYTES = 28  # the longer of the two file headers
 _AFTER_LOSS = 8  # records to read next after a fault: more of them may be broken
 _FAR = 1 << 62
 _SMALL_BYTES, _MANY_FAULTS = 1 << 20, 1_000
-_NO_ROWS = np.empty((5, 0), np.int64)
+_NO_ROWS = np.empty((4, 0), np.int64)
 _FORMATS: Mapping[CaptureFormat, Format] = {CaptureFormat.PCAP: pcap, CaptureFormat.PCAPNG: pcapng}
 _BREAKS_OFF = {
     CaptureReason.TRUNCATED_COMPRESSION: "The compressed file is cut off; {} bytes could be expanded.",
@@ -153,7 +153,7 @@ def _join(parts: list[tuple[int, Records]], faults: list[Fault]) -> Stretch:
     joined = bytearray(last - base + len(end.buffer))
     for at, one in parts:
         joined[at - base : at - base + len(one.buffer)] = one.buffer.tobytes()
-    rows = np.concatenate([np.stack((one.start + (at - base), *one[2:6])) for at, one in parts], axis=1)
+    rows = np.concatenate([np.stack((one.start + (at - base), *one[2:5])) for at, one in parts], axis=1)
     return Stretch(_records(memoryview(joined), rows, first.first_frame - 1), base, faults)
 
 
@@ -193,8 +193,8 @@ class _Window:
 
 
 def _records(data: memoryview, rows: NDArray[np.int64], frame: int) -> Records:
-    start, captured, original, time_ns, link_type = rows
-    return Records(np.frombuffer(data, np.uint8), start, captured, original, time_ns, link_type, frame + 1)
+    start, captured, time_ns, link_type = rows
+    return Records(np.frombuffer(data, np.uint8), start, captured, time_ns, link_type, frame + 1)
 
 
 def _fault_block(fault: Fault, after: Cursor) -> Block:

@@ -109,7 +109,6 @@ class Records(NamedTuple):
     buffer: NDArray[np.uint8]
     start: NDArray[np.int64]
     captured: NDArray[np.int64]
-    original: NDArray[np.int64]
     time_ns: NDArray[np.int64]
     link_type: NDArray[np.int64]
     first_frame: int
@@ -118,8 +117,8 @@ class Records(NamedTuple):
 class Chain(NamedTuple):
     """Records that follow one another from the start of a buffer up to `end`.
 
-    `rows` has one row each for `start`, `captured`, `original`, `time_ns` and `link_type` of `Records`. `broken`: what
-    begins at `end` is no record; otherwise the chain goes on there, or in bytes that are not read yet. `byte_order` and
+    `rows` has one row each for `start`, `captured`, `time_ns` and `link_type` of `Records`. `broken`: what begins at
+    `end` is no record; otherwise the chain goes on there, or in bytes that are not read yet. `byte_order` and
     `interfaces` are the reader's state at `end`; `unknown`: records that belong to no interface.
     """
 

@@ -4,13 +4,18 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from schemas import wire
+from schemas.ingest import PACKETS
+from schemas.messages import TABLE_OF
+from schemas.table import Table
 from schemas.violations import DecodeError, Violation
 from schemas.wire import Bits, Field, Header, Kind
+from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.frame_size import announced_size
 from udfs.msmq.identifiers import guid_text, message_id_text
 from udfs.msmq.reference import ParsedPacket, Part
-from udfs.msmq.reference_rows import table_row
 
 
 class Line(NamedTuple):
@@ -42,10 +47,15 @@ def annotate(data: bytes) -> AnnotatedPacket:
         return AnnotatedPacket("ping", len(data), list(_lines(data, [Part(0, len(data), wire.PING)])), [], None, 0)
     size = announced_size(data)
     parsed = ParsedPacket.parse(data[:size], None, size)
-    broken: list[str] = [] if parsed.error else table_row(parsed).get("violations", [])
     lines = list(_lines(data[:size], sorted(parsed.parts, key=lambda part: part.offset)))
-    violations = [violation for violation in Violation if violation in broken]
+    violations = [] if parsed.error else _violations(data[:size], TABLE_OF[parsed.packet_type])
     return AnnotatedPacket(parsed.packet_type, size, lines, violations, parsed.error, max(len(data) - size, 0))
+
+
+def _violations(packet: bytes, table: Table) -> list[Violation]:
+    stored = pa.RecordBatch.from_pylist([{"raw": packet, "size": len(packet)}], PACKETS.arrow)
+    (codes,) = DecodedBatch(stored).rows(table)["violations"].to_pylist()
+    return [violation for violation in Violation if violation in codes]
 
 
 def _lines(data: bytes, parts: list[Part]) -> Iterator[Line]:

@@ -7,26 +7,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from udfs.arrow.buffers import Bools, Bytes, Ints
+from udfs.arrow.buffers import Bools, Bytes, Ints, read_at, slices
 
 _SURROGATE = 0xD800
 _SURROGATE_BITS = 0xF800
-
-
-def _everywhere(buffer: Bytes, layout: np.dtype[Any]) -> NDArray[Any]:
-    """Views the buffer as an array with one element at every byte; the elements overlap."""
-    return np.ndarray(len(buffer) - layout.itemsize + 1, layout, buffer, strides=(1,))
-
-
-def take_records(records: NDArray[np.void], rows: Ints | Bools) -> NDArray[np.void]:
-    """Returns some of the records. Copies them as plain bytes, because numpy copies records field by field, slowly."""
-    return records.view(np.dtype(f"V{records.itemsize}"))[rows].view(records.dtype)
-
-
-def put_records(records: NDArray[np.void], rows: Ints | Bools, values: NDArray[np.void]) -> None:
-    """Replaces some of the records, as plain bytes too."""
-    plain = np.dtype(f"V{records.itemsize}")
-    records.view(plain)[rows] = values.view(plain)
 
 
 def dictionary_codes(values: Any) -> tuple[Ints, list[Any]]:
@@ -35,15 +19,9 @@ def dictionary_codes(values: Any) -> tuple[Ints, list[Any]]:
     return codes.indices.to_numpy(zero_copy_only=False).astype(np.int64), codes.dictionary.to_pylist()
 
 
-def binary_array(data: Bytes, bounds: Ints) -> Any:
-    """Returns the data between successive bounds as a binary array that shares their memory."""
-    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
-
-
 def has_surrogates(contents: Any) -> bool:
-    """Returns whether any UTF-16LE text in a `binary_array` of even sizes has a surrogate, paired or not."""
-    units = np.frombuffer(contents.buffers()[2], "<u2")
+    """Returns whether any UTF-16LE text of a binary array has a surrogate, paired or not."""
+    units = np.frombuffer(contents.buffers()[2] or b"", "<u2")
     return bool(((units & _SURROGATE_BITS) == _SURROGATE).any())
 
 
@@ -125,26 +103,13 @@ class PacketBatch:
 
     def read(self, layout: np.dtype[Any], offset: Ints, present: Bools) -> NDArray[np.void]:
         """Returns the header at an offset of each packet, zeros unless `present`; present headers must be stored."""
-        if len(self.buffer) < layout.itemsize or not present.any():
-            return np.zeros(len(self), layout)
-        everywhere = _everywhere(self.buffer, layout)
+        plain = np.dtype(f"V{layout.itemsize}")  # numpy copies records field by field, slowly
         if present.all():
-            return take_records(everywhere, self.address(offset))
-        headers = np.zeros(len(self), layout)
-        put_records(headers, present, take_records(everywhere, self.address(offset)[present]))
-        return headers
+            return read_at(self.buffer, plain, self.address(offset)).view(layout)
+        headers = np.zeros(len(self), plain)
+        headers[present] = read_at(self.buffer, plain, self.address(offset)[present])
+        return headers.view(layout)
 
     def slices(self, offset: Ints, length: Ints) -> Any:
         """Returns the bytes at an offset of each packet as a binary array."""
-        bounds = np.zeros(len(self) + 1, np.int64)
-        np.cumsum(length, out=bounds[1:])
-        data = np.empty(bounds[-1], np.uint8)
-        start = self.address(offset)
-        if len(self) and length[0] and (length == length[0]).all():
-            layout = np.dtype(f"V{length[0]}")
-            return binary_array(_everywhere(self.buffer, layout)[start].view(np.uint8), bounds)
-        for size in np.unique(length[length > 0]).tolist():
-            rows = np.flatnonzero(length == size)
-            layout = np.dtype(f"V{size}")
-            _everywhere(data, layout)[bounds[rows]] = _everywhere(self.buffer, layout)[start[rows]]
-        return binary_array(data, bounds)
+        return slices(self.buffer, self.address(offset), length)

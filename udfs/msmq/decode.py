@@ -1,7 +1,6 @@
 """Decodes batches of `packets` into batches of the decoded tables, and explains packets that cannot be decoded.
 
-Every column is built across the batch. Packets that were parsed alone, by `udfs.msmq.reference`, get their rows from
-`udfs.msmq.reference_rows`.
+Every column is built across the batch, from where `udfs.msmq.layout` found the headers.
 """
 
 from collections import defaultdict
@@ -30,17 +29,26 @@ from schemas.messages import (
 from schemas.table import Table
 from schemas.violations import Violation
 from schemas.wire import Header, Kind, QueueType, SenderIdType
-from udfs.arrow.buffers import Bools, Ints, fixed_binary
+from udfs.arrow.buffers import Bools, Ints, fixed_binary, record_batch
 from udfs.msmq import identifiers
-from udfs.msmq.batch import PacketBatch, dictionary_codes, take_records
+from udfs.msmq.batch import PacketBatch, dictionary_codes
 from udfs.msmq.header_types import DTYPES, r4
-from udfs.msmq.layout import PACKET_TYPES, HeaderOffsets, Headers, find_headers
-from udfs.msmq.reference_rows import table_row
+from udfs.msmq.layout import PACKET_TYPES, HeaderOffsets, find_headers
+from udfs.msmq.reference import ParsedPacket
 from udfs.msmq.texts import guid_texts, map_texts, message_identifiers, message_ids, sequence_texts, utf16_texts
 from udfs.msmq.violations import RULES_BY_TABLE
 
-_LEFT_TO_REFERENCE = (wire.SOAP_HEADER, wire.SOAP_BODY, wire.MULTI_QUEUE_FORMAT_HEADER)
-_MESSAGE_HEADERS = tuple(one for one in HEADERS_OF[PacketType.USER_MESSAGE] if one not in _LEFT_TO_REFERENCE)
+_MESSAGE_HEADERS = (
+    *(one for one in HEADERS_OF[PacketType.USER_MESSAGE] if one is not wire.MULTI_QUEUE_FORMAT_HEADER),
+    wire.MQF_SIGNATURE_HEADER,
+)
+_RARE_COLUMNS = [
+    field.column
+    for header in (wire.SOAP_HEADER, wire.SOAP_BODY, wire.MULTI_QUEUE_FORMAT_HEADER)
+    for field in header.variable
+    if field.column
+]
+"""Columns of headers that only `udfs.msmq.reference` reads."""
 _HEADERS: dict[str, tuple[Header, ...]] = {
     MESSAGES.name: _MESSAGE_HEADERS,
     ACKS.name: (*_MESSAGE_HEADERS, wire.FINAL_ACK_BODY),
@@ -48,7 +56,6 @@ _HEADERS: dict[str, tuple[Header, ...]] = {
     SESSION_ACKS.name: HEADERS_OF[PacketType.SESSION_ACK],
 }
 _TABLES = {table.name: table for table in DECODED_TABLES}
-_NOT_DECODED = {*NOT_IN_RAW, DECODED_ALONE.name}  # columns that do not come from the packet's bytes
 _MICROSECONDS = 1_000_000
 _COUNT = np.dtype([("value", "<u2")])
 _IDENTIFIER = np.dtype([("value", "u1", (4,))])
@@ -62,38 +69,24 @@ class DecodedBatch:
     def __init__(self, packets: pa.RecordBatch) -> None:
         self.packets = packets
         self.stored = PacketBatch.from_columns(packets["raw"], packets["trailer"], packets["size"])
-        self.offsets, self.parsed, self.read = find_headers(self.stored)
+        self.offsets, self.parsed = find_headers(self.stored)
 
     def rows(self, table: Table) -> pa.RecordBatch:
         """Returns the rows of one table, in the order of the packets."""
         table = _TABLES[table.name]  # a Python worker has a copy, and tables are compared by identity below
         schema = table.arrow
         of_table = np.array([TABLE_OF.get(packet_type) is table for packet_type in PACKET_TYPES])
-        wanted = of_table[self.offsets["packet_type"]] & (self.offsets["fault"] == 0)
-        fast = np.flatnonzero(wanted & ~self.offsets["decoded_alone"])
-        slow = np.flatnonzero(wanted & self.offsets["decoded_alone"])
-        decoded = pa.schema([field for field in schema if field.name not in _NOT_DECODED])
-        if len(fast) == len(wanted):
-            part, offsets, read = self.stored, self.offsets, self.read
-        else:
-            part, offsets, read = self.stored.take(fast), take_records(self.offsets, fast), {}
-        built = _Columns(part, offsets, read, table).arrays if len(fast) else {}
-        arrays = [built[f.name] if f.name in built else pa.nulls(len(fast), f.type) for f in decoded]
-        values = pa.RecordBatch.from_arrays(arrays, schema=decoded)
-        if len(slow):
-            alone = pa.RecordBatch.from_pylist([table_row(self.parsed[index]) for index in slow.tolist()], decoded)
-            order = np.argsort(np.concatenate((fast, slow)))
-            values = pa.concat_batches((values, alone)).take(pa.array(order))
-        copied = [name for name in NOT_IN_RAW if name in schema.names]
-        rows = self.packets.select(copied)
-        if not wanted.all():
-            rows = rows.take(pa.array(np.flatnonzero(wanted)))
-        others = {name: rows[name] for name in copied}
-        others[DECODED_ALONE.name] = pa.array(self.offsets["decoded_alone"][wanted])
-        return pa.RecordBatch.from_arrays(
-            [others[field.name].cast(field.type) if field.name in others else values[field.name] for field in schema],
-            schema=schema,
-        )
+        rows = np.flatnonzero(of_table[self.offsets["packet_type"]])
+        packets = self.packets if len(rows) == len(self.packets) else self.packets.take(pa.array(rows))
+        copied = (field for field in schema if field.name in NOT_IN_RAW)
+        columns = {field.name: packets[field.name].cast(field.type) for field in copied}
+        is_alone = np.isin(rows, list(self.parsed))
+        columns[DECODED_ALONE.name] = pa.array(is_alone)
+        if len(rows):
+            alone = {at: self.parsed[int(rows[at])] for at in np.flatnonzero(is_alone).tolist()}
+            offsets = {name: values[rows] for name, values in self.offsets.items()}
+            columns |= _Columns(self.stored.take(rows), offsets, alone, table).arrays
+        return record_batch(columns, len(rows), schema)
 
     def undecodable(self) -> pa.RecordBatch:
         """Returns the packets that cannot be decoded, with `reason` (code) and `detail` (sentence with the offset)."""
@@ -125,14 +118,17 @@ def _merged(parts: list[pa.Array], count: int) -> pa.Array:
 class _Columns:
     """The columns of one table, for packets whose headers `udfs.msmq.layout` found.
 
+    `alone`: those of the packets, by row, that `udfs.msmq.reference` parsed.
     `arrays` holds the columns by name, without those whose header no packet has. `ints` holds the numbers among them,
     in the column's signed type, for `udfs.msmq.violations`; 0 for a header that a packet does not have.
     """
 
-    def __init__(self, packets: PacketBatch, offsets: HeaderOffsets, read: Headers, table: Table) -> None:
+    def __init__(
+        self, packets: PacketBatch, offsets: HeaderOffsets, alone: dict[int, ParsedPacket], table: Table
+    ) -> None:
         self.packets = packets
         self.offsets = offsets
-        self.read = read
+        self.alone = alone
         self.arrays: dict[str, pa.Array] = {}
         zeros = np.zeros(len(packets), np.int64)
         self.ints: dict[str, NDArray[Any]] = defaultdict(lambda: zeros)
@@ -147,18 +143,12 @@ class _Columns:
             self._add_ack()
         self.arrays["violations"] = self._find_violations(table)
 
-    def _offsets_of(self, name: str) -> Ints:
-        offsets: Ints = self.offsets[name].astype(np.int64)
-        return offsets
-
     def _add_header(self, header: Header) -> NDArray[np.void]:
         """Reads a header and adds its columns."""
         # Both bodies begin with the same fields; `_add_ack` masks the fields that only a FinalAck has.
-        offset = self._offsets_of("body" if header is wire.FINAL_ACK_BODY else header.name)
+        offset = self.offsets["body" if header is wire.FINAL_ACK_BODY else header.name]
         present = offset >= 0
-        values = self.read.get(header.name)
-        if values is None:
-            values = self.packets.read(DTYPES[header.name], offset, present)
+        values = self.packets.read(DTYPES[header.name], offset, present)
         if not present.any():
             return values
         absent = None if present.all() else ~present
@@ -218,7 +208,7 @@ class _Columns:
         self._add_queue("admin_queue", hosts)
         kind = ints["admin_queue_type"]
         if (ints["response_queue_type"] == QueueType.PRIVATE_ON_ADMIN_HOST).any():
-            own = self.packets.read(_GUID, self._offsets_of("admin_queue"), kind == QueueType.PRIVATE)["value"]
+            own = self.packets.read(_GUID, self.offsets["admin_queue"], kind == QueueType.PRIVATE)["value"]
             admin_host = np.select([(kind == each)[:, None] for each in hosts], list(hosts.values()), own)
             hosts[QueueType.PRIVATE_ON_ADMIN_HOST] = admin_host
         self._add_queue("response_queue", hosts, np.isin(kind, [*hosts, QueueType.PRIVATE]))
@@ -226,9 +216,9 @@ class _Columns:
             self.arrays["response_queue"] = pc.if_else(
                 pa.array(same), self.arrays["admin_queue"], self.arrays["response_queue"]
             )
-        connector = self._offsets_of("connector_type")
+        connector = self.offsets["connector_type"]
         self.arrays["connector_type"] = self._read_guids(connector, connector >= 0)
-        label = self._offsets_of("MessagePropertiesHeader") + wire.MESSAGE_PROPERTIES_HEADER.size
+        label = self.offsets["MessagePropertiesHeader"] + wire.MESSAGE_PROPERTIES_HEADER.size
         labels = utf16_texts(self.packets.slices(label, 2 * ints["label_length"]))
         self.arrays["label"] = _masked(labels, ints["label_length"] > 0)
         self.arrays["message_class_name"] = map_texts(self.arrays["message_class"], wire.MESSAGE_CLASS_NAMES)
@@ -248,7 +238,7 @@ class _Columns:
     def _add_queue(self, column: str, hosts: Mapping[QueueType, NDArray[np.uint8]], known: Bools | None = None) -> None:
         """Adds a queue name; `known` says in which rows the host of the administration queue is known."""
         kind = self.ints[f"{column}_type"]
-        offset = self._offsets_of(column)
+        offset = self.offsets[column]
         parts = []
         for number in np.flatnonzero(np.bincount(kind)).tolist():
             queue_type = QueueType(number)
@@ -278,18 +268,24 @@ class _Columns:
         ints = self.ints
         self.arrays["body_type_name"] = map_texts(self.arrays["body_type"], wire.BODY_TYPE_NAMES)
         self.arrays["delivery_mode_name"] = map_texts(self.arrays["delivery_mode"], wire.DELIVERY_MODE_NAMES)
-        self.arrays["body_offset"] = pa.array(self._offsets_of("body"))
-        transaction = self._offsets_of("TransactionHeader")
+        self.arrays["body_offset"] = pa.array(self.offsets["body"])
+        transaction = self.offsets["TransactionHeader"]
         self.arrays["connector_qm_guid"] = self._read_guids(
             transaction + wire.TRANSACTION_HEADER.size, ints["has_connector_qm_guid"] == 1
         )
-        debug = self._offsets_of("DebugHeader") + wire.DEBUG_HEADER.size
+        debug = self.offsets["DebugHeader"] + wire.DEBUG_HEADER.size
         self.arrays["debug_queue"] = self._read_guids(debug, ints["debug_queue_type"] == 1)
         self._add_security()
+        if self.alone:
+            for column in _RARE_COLUMNS:
+                values = {row: packet.columns.get(column) for row, packet in self.alone.items()}
+                self.arrays[column] = pa.array(
+                    map(values.get, range(len(self.packets))), MESSAGES.arrow.field(column).type
+                )
 
     def _add_security(self) -> None:
         ints = self.ints
-        sender_id = self._offsets_of("SecurityHeader") + wire.SECURITY_HEADER.size
+        sender_id = self.offsets["SecurityHeader"] + wire.SECURITY_HEADER.size
         parts = []
         for sender_id_type in (SenderIdType.SID, SenderIdType.QUEUE_MANAGER):
             rows = np.flatnonzero((ints["sender_id_type"] == sender_id_type) & (ints["has_security_header"] == 1))
@@ -321,9 +317,12 @@ class _Columns:
     def _find_violations(self, table: Table) -> pa.Array:
         """Returns the codes of the rules that each packet breaks, in their declared order."""
         count = len(self.packets)
-        rules = RULES_BY_TABLE[table.name]
-        codes = [violation for violation in Violation if violation in rules]
-        breakers = [np.flatnonzero(rules[code](self.ints)) for code in codes]
+        broken = {code: rule(self.ints) for code, rule in RULES_BY_TABLE[table.name].items()}
+        for row, packet in self.alone.items():
+            for code in packet.violations:
+                broken.setdefault(code, np.zeros(count, np.bool_))[row] = True
+        codes = [violation for violation in Violation if violation in broken]
+        breakers = [np.flatnonzero(broken[code]) for code in codes]
         packets = np.concatenate(breakers)
         order = np.argsort(packets, kind="stable")
         numbers = np.repeat(np.arange(len(codes)), [len(each) for each in breakers])[order]

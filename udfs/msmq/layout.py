@@ -7,46 +7,33 @@ class. Both give the same offsets.
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas import wire
 from schemas.ingest import PacketType
-from schemas.violations import Fault
 from schemas.wire import MessageClass, QueueType
 from udfs.arrow.buffers import Bools, Ints
 from udfs.msmq import identifiers
-from udfs.msmq.batch import PacketBatch, dictionary_codes, has_surrogates, put_records, take_records
+from udfs.msmq.batch import PacketBatch, dictionary_codes, has_surrogates
 from udfs.msmq.frame_size import frame_size, is_frame_size
 from udfs.msmq.header_types import DTYPES, r4
 from udfs.msmq.reference import INTERNAL_PACKETS, ParsedPacket
 
 PACKET_TYPES: tuple[PacketType, ...] = tuple(PacketType)
-FAULTS: tuple[Fault, ...] = tuple(Fault)
-OFFSETS: tuple[str, ...] = (
-    *(header.name for header in wire.HEADERS),
-    *("destination_queue", "admin_queue", "response_queue", "connector_type", "body", "body_end"),
-)
-HeaderOffsets = NDArray[np.void]
-"""An array of HEADER_OFFSETS, one element per packet."""
-Headers = dict[str, NDArray[np.void]]
-"""The fixed parts of headers by header name, one element per packet, zeros where the packet has no such header."""
-HEADER_OFFSETS = np.dtype(
-    [
-        ("packet_type", "u1"),  # index in PACKET_TYPES
-        ("fault", "u1"),  # 0, or 1 + index in FAULTS
-        ("decoded_alone", "?"),  # whether udfs.msmq.reference parsed it
-        ("fault_offset", "i4"),
-        ("raw_size", "i4"),  # where raw stops when bodies are dropped
-        ("trailer_offset", "i4"),  # where trailer then begins, -1 for null
-        *((name, "i4") for name in OFFSETS),  # offsets in the packet, -1 when absent
-    ]
-)
-LONGEST_NAME = 1024
-"""Packets with a direct name of more bytes are parsed alone, so that memory is bounded for any input."""
+HeaderOffsets = dict[str, Ints]
+"""Offsets in their packets by name (header, queue name, connector type, body), -1 when absent; one element per packet.
 
+`packet_type`: index in PACKET_TYPES, unknown for a packet that cannot be decoded. `raw_size`, `trailer_offset`: where
+raw stops when bodies are dropped, and where trailer then begins, -1 for null.
+"""
+
+_NAMES = (
+    *(header.name for header in wire.HEADERS),
+    *("destination_queue", "admin_queue", "response_queue", "connector_type", "body"),
+    *("packet_type", "raw_size", "trailer_offset"),
+)
 _TYPE = {packet_type: index for index, packet_type in enumerate(PACKET_TYPES)}
 _COUNT = np.dtype([("value", "<u2")])
 _NAME_SIZES = np.array([*wire.QUEUE_NAME_SIZES, 0])
@@ -55,56 +42,33 @@ _LEGAL_ADMIN = np.isin(np.arange(8), list(wire.LEGAL_ADMIN_TYPES))
 _IDENTIFIER = np.dtype([("value", "<u4")])
 
 
-class FoundHeaders(NamedTuple):
-    """The offsets, the packets that were parsed alone by row, and the headers, valid in the other rows."""
-
-    offsets: HeaderOffsets
-    parsed: dict[int, ParsedPacket]
-    headers: Headers
-
-
-def find_headers(packets: PacketBatch) -> FoundHeaders:
-    """Finds the headers of every packet."""
-    result = np.full(len(packets) * HEADER_OFFSETS.itemsize, -1, np.int8).view(HEADER_OFFSETS)
-    for name in ("packet_type", "fault", "decoded_alone", "fault_offset"):
-        result[name] = 0
-    first = np.zeros(len(packets), np.int64)
-    base = packets.read(DTYPES["BaseHeader"], first, packets.stored >= wire.BASE_HEADER.size)
-    result["BaseHeader"] = 0
+def find_headers(packets: PacketBatch) -> tuple[HeaderOffsets, dict[int, ParsedPacket]]:
+    """Returns the offsets of the headers of every packet, and the packets that were parsed alone, by row."""
+    offsets = {name: np.full(len(packets), -1) for name in _NAMES}
+    base = _base_headers(packets, packets.stored >= wire.BASE_HEADER.size)
+    offsets["BaseHeader"][:] = 0
     sound = (base["version_number"] == wire.VERSION) & (base["signature"] == wire.SIGNATURE)
     sound &= (base["packet_size"] <= wire.MAX_PACKET_SIZE) & (packets.stored <= packets.size)
-    internal = sound & flag(base, "internal")
-    user_shaped = sound & ~internal
+    internal = flag(base, "internal")
     regular = np.zeros(len(packets), np.bool_)
-    headers: Headers = {"BaseHeader": base}
-    lay_out_user_shaped = partial(_lay_out_user_shaped, headers if user_shaped.all() else {})
-    for wanted, lay_out in ((internal, _lay_out_internal), (user_shaped, lay_out_user_shaped)):
+    for wanted, lay_out in ((sound & internal, _lay_out_internal), (sound & ~internal, _lay_out_user_shaped)):
         rows = np.flatnonzero(wanted)
-        if 0 < len(rows) == len(packets):
-            regular = lay_out(packets, base, result)
-        elif len(rows):
-            part = take_records(result, rows)
-            regular[rows] = lay_out(packets.take(rows), take_records(base, rows), part)
-            put_records(result, rows, part)
+        if len(rows):
+            found, regular[rows] = lay_out(packets.take(rows))
+            for name, values in found.items():
+                offsets[name][rows] = values
     parsed = {row: ParsedPacket.parse(*packets.one(row)) for row in np.flatnonzero(~regular).tolist()}
     for row, packet in parsed.items():
-        result[row] = _offsets_of(packet)
-    return FoundHeaders(result, parsed, headers)
+        beside = {"raw_size": packet.raw_size, "trailer_offset": packet.trailer_offset}
+        known = packet.offsets | beside | {"packet_type": _TYPE[packet.packet_type]}
+        for name, values in offsets.items():
+            values[row] = known.get(name, -1)
+    return offsets, parsed
 
 
-def _offsets_of(packet: ParsedPacket) -> tuple[int | bool, ...]:
-    """Returns the HEADER_OFFSETS of a packet that was parsed alone."""
-    error = packet.error
-    fault, fault_offset = (1 + FAULTS.index(error.fault), error.offset) if error else (0, 0)
-    return (
-        _TYPE[packet.packet_type],
-        fault,
-        True,
-        fault_offset,
-        packet.raw_size,
-        packet.trailer_offset,
-        *(packet.offsets.get(name, -1) for name in OFFSETS),
-    )
+def _base_headers(packets: PacketBatch, present: Bools | None = None) -> NDArray[np.void]:
+    every = np.ones(len(packets), np.bool_) if present is None else present
+    return packets.read(DTYPES["BaseHeader"], np.zeros(len(packets), np.int64), every)
 
 
 def bits(headers: NDArray[np.void], column: str) -> Ints:
@@ -120,30 +84,28 @@ def flag(headers: NDArray[np.void], column: str) -> Bools:
     return values
 
 
-def _lay_out_internal(packets: PacketBatch, base: NDArray[np.void], result: HeaderOffsets) -> Bools:
-    """Fills in the offsets of internal packets; returns which of them are regular."""
+def _lay_out_internal(packets: PacketBatch) -> tuple[HeaderOffsets, Bools]:
+    """Returns the offsets of internal packets, and which of them are regular."""
+    base = _base_headers(packets)
     after = wire.BASE_HEADER.size + wire.INTERNAL_HEADER.size
     sound = (packets.trailer_size < 0) & (packets.stored == packets.size)
     sound &= is_frame_size(packets.size, base["base_flags"], base["packet_size"])
     second = np.full(len(packets), wire.BASE_HEADER.size)
     kind = bits(packets.read(DTYPES["InternalHeader"], second, sound & (packets.size >= after)), "internal_type")
     regular = np.zeros(len(packets), np.bool_)
+    offsets = {"InternalHeader": second, "raw_size": packets.size, "packet_type": np.zeros_like(kind)}
     for number, (packet_type, header) in INTERNAL_PACKETS.items():
         rows = sound & (kind == number) & (packets.size == after + header.size)
-        result["packet_type"][rows] = _TYPE[packet_type]
-        result[header.name][rows] = after
+        offsets["packet_type"][rows] = _TYPE[packet_type]
+        offsets[header.name] = np.where(rows, after, -1)
         regular |= rows
-    result["InternalHeader"] = wire.BASE_HEADER.size
-    result["raw_size"] = packets.size
-    return regular
+    return offsets, regular
 
 
-def _lay_out_user_shaped(
-    headers: Headers, packets: PacketBatch, base: NDArray[np.void], result: HeaderOffsets
-) -> Bools:
-    """Fills in the offsets of UserMessage-shaped packets and adds their headers; returns which are regular."""
-    has_session = flag(base, "has_session_header")
-    walk = _UserShaped(packets, base, result, headers)
+def _lay_out_user_shaped(packets: PacketBatch) -> tuple[HeaderOffsets, Bools]:
+    """Returns the offsets of UserMessage-shaped packets, and which of them are regular."""
+    base = _base_headers(packets)
+    walk = _UserShaped(packets, base["packet_size"].astype(np.int64))
     walk.regular &= packets.size == frame_size(base["base_flags"], walk.limit)
     user = walk.header("UserHeader")
     walk.regular &= flag(user, "has_message_properties")
@@ -152,7 +114,7 @@ def _lay_out_user_shaped(
     walk.queue("admin_queue", user, _LEGAL_ADMIN)
     walk.queue("response_queue", user, np.ones(8, np.bool_))
     has_connector = flag(user, "has_connector_type")
-    result["connector_type"] = np.where(has_connector, walk.end, -1)
+    walk.offsets["connector_type"] = np.where(has_connector, walk.end, -1)
     walk.skip(wire.GUID_SIZE * has_connector)
     transaction = walk.header("TransactionHeader", flag(user, "transactional"))
     walk.skip(wire.GUID_SIZE * flag(transaction, "has_connector_qm_guid"))
@@ -164,20 +126,19 @@ def _lay_out_user_shaped(
     debug = walk.header("DebugHeader", flag(base, "has_debug_header"))
     walk.skip(wire.GUID_SIZE * (bits(debug, "debug_queue_type") == 1))
     walk.regular &= walk.end == walk.limit
-    result["SessionHeader"] = np.where(has_session, walk.limit, -1)
+    walk.offsets["SessionHeader"] = np.where(flag(base, "has_session_header"), walk.limit, -1)
     walk.classify(properties, bits(user, "destination_queue_type"))
-    return walk.regular
+    return walk.offsets, walk.regular
 
 
 class _UserShaped:
     """The headers of UserMessage-shaped packets, one after the other: `end` is where the next one begins."""
 
-    def __init__(self, packets: PacketBatch, base: NDArray[np.void], result: HeaderOffsets, headers: Headers) -> None:
+    def __init__(self, packets: PacketBatch, limit: Ints) -> None:
         self.packets = packets
-        self.result = result
-        self.headers = headers
-        self.limit: Ints = base["packet_size"].astype(np.int64)  # where the headers end
-        self.bound = np.minimum(self.limit, packets.stored)  # where the stored ones of them end
+        self.offsets: HeaderOffsets = {}
+        self.limit = limit  # where the headers end
+        self.bound = np.minimum(limit, packets.stored)  # where the stored ones of them end
         self.end = np.full(len(packets), wire.BASE_HEADER.size)
         self.regular = np.ones(len(packets), np.bool_)
 
@@ -194,8 +155,8 @@ class _UserShaped:
     def header(self, name: str, present: Bools | None = None) -> NDArray[np.void]:
         """Reads the next header, by default of every packet, and advances behind it."""
         where = np.ones(len(self.packets), np.bool_) if present is None else present
-        headers = self.headers[name] = self.read(DTYPES[name], where)
-        self.result[name] = np.where(where, self.end, -1)
+        headers = self.read(DTYPES[name], where)
+        self.offsets[name] = np.where(where, self.end, -1)
         self.skip(where * DTYPES[name].itemsize)
         return headers
 
@@ -207,10 +168,10 @@ class _UserShaped:
         size = _NAME_SIZES[kind]
         if direct.any():
             count = self.read(_COUNT, direct)["value"].astype(np.int64)
-            self.regular &= (count % 2 == 0) & (count <= LONGEST_NAME)
+            self.regular &= count % 2 == 0
             size = np.where(direct, r4(2 + count), size)
         start = self.end
-        self.result[column] = np.where(size > 0, start, -1)
+        self.offsets[column] = np.where(size > 0, start, -1)
         self.skip(size)
         rows = np.flatnonzero(direct & self.regular)
         if len(rows):
@@ -233,8 +194,7 @@ class _UserShaped:
         )
         self.bound = self.limit
         self.end = np.minimum(r4(body_end), self.limit)
-        for name, offset in (("body", body), ("body_end", body_end), ("raw_size", body), ("trailer_offset", body_end)):
-            self.result[name] = offset
+        self.offsets |= {"body": body, "raw_size": body, "trailer_offset": body_end}
 
     def classify(self, properties: NDArray[np.void], destination_type: Ints) -> None:
         """Sets the packet types by the rule of `ParsedPacket`, A-10 and A-14."""
@@ -244,28 +204,28 @@ class _UserShaped:
         ordering = self.regular & (final | order) & (properties["body_size"] == wire.ACK_BODY_SIZE)
         rows = np.flatnonzero(ordering)
         if len(rows):
-            label = self.result["MessagePropertiesHeader"][rows] + np.int64(wire.MESSAGE_PROPERTIES_HEADER.size)
+            label = self.offsets["MessagePropertiesHeader"][rows] + wire.MESSAGE_PROPERTIES_HEADER.size
             length = 2 * properties["label_length"][rows].astype(np.int64)
             ordering[rows] = self._distinct(
                 rows, label, length, lambda label: identifiers.text(label) == wire.ORDER_ACK_LABEL
             )
             ordering[ordering] = self._for_order_queue(np.flatnonzero(ordering), destination_type)
         report = (code == MessageClass.MQMSG_CLASS_REPORT) | (code == MessageClass.MQMSG_CLASS_ACK_REACH_QUEUE)
-        self.result["packet_type"] = np.select(
+        self.offsets["packet_type"] = np.select(
             [ordering & final, ordering, final | report],
             [_TYPE[PacketType.FINAL_ACK], _TYPE[PacketType.ORDER_ACK], _TYPE[PacketType.ADMINISTRATION]],
             _TYPE[PacketType.USER_MESSAGE],
         )
         self.regular &= ~ordering | (self.packets.trailer_size < 0)
         for header, rows in ((wire.FINAL_ACK_BODY, ordering & final), (wire.ORDER_ACK_BODY, ordering & ~final)):
-            self.result[header.name] = np.where(rows, self.result["body"], -1)
-        self.result["raw_size"][ordering] = self.packets.size[ordering]
-        self.result["trailer_offset"][ordering] = -1
+            self.offsets[header.name] = np.where(rows, self.offsets["body"], -1)
+        self.offsets["raw_size"] = np.where(ordering, self.packets.size, self.offsets["raw_size"])
+        self.offsets["trailer_offset"] = np.where(ordering, -1, self.offsets["trailer_offset"])
 
     def _for_order_queue(self, rows: Ints, destination_type: Ints) -> Bools:
         """Returns which of the rows are addressed to the order queue."""
         kind = destination_type[rows]
-        start = self.result["destination_queue"][rows].astype(np.int64)
+        start = self.offsets["destination_queue"][rows]
         packets = self.packets.take(rows)
         private = kind == QueueType.PRIVATE_ON_DESTINATION
         addressed: Bools = private & (packets.read(_IDENTIFIER, start, private)["value"] == wire.ORDER_QUEUE_ID)

@@ -77,8 +77,8 @@ def packet_columns(
     `dropped`: runs of the buffer that are not there, in order. The checksum of a body is hashed under the `hiding_key`,
     if there is one.
     """
-    offsets = find_headers(PacketBatch.whole(buffer, start, size)).offsets
-    body, body_end = (offsets[name].astype(np.int64) for name in ("raw_size", "trailer_offset"))
+    offsets, _ = find_headers(PacketBatch.whole(buffer, start, size))
+    body, body_end = offsets["raw_size"], offsets["trailer_offset"]
     keep = np.full(len(start), keep_bodies)
     if dropped:
         ends, starts = np.array([run.end for run in dropped]), np.array([run.start for run in dropped])

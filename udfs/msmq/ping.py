@@ -1,24 +1,23 @@
-"""Finds UDP pings among captured frames, [MS-MQQB] 2.2.7, as rows of `schemas.pings`."""
+"""Finds UDP pings among datagrams, [MS-MQQB] 2.2.7, as rows of `schemas.pings`."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from schemas import wire
-from udfs.capture.records import NO_TIME, Records
+from udfs.capture.records import NO_TIME
 from udfs.msmq.header_types import CLASSES, columns
-from udfs.network.dissect import find_datagrams
+from udfs.network.dissect import Datagrams
 from udfs.network.endpoints import unpack_endpoint
 
-_SIZE = wire.PING.size
 _SIGNATURE = wire.PING_SIGNATURE.to_bytes(2, "little")
-_SIGNATURE_AT = 2
 
 
-def find_pings(records: Records) -> list[dict[str, Any]]:
-    """Returns the complete pings among the frames, from or to UDP port 3527."""
-    datagrams = find_datagrams(records, _SIZE, _SIGNATURE_AT, _SIGNATURE)
-    times = datagrams.time_ns.tolist()
-    rows = map(_row, datagrams.frame.tolist(), times, map(bytes, datagrams.endpoints), datagrams.payload)
-    return [row for row in rows if wire.PING_PORT in (row["src_port"], row["dst_port"])]
+def find_pings(datagrams: Datagrams) -> Iterator[dict[str, Any]]:
+    """Yields the pings among the datagrams from or to UDP port 3527."""
+    frames, times = datagrams.frame.tolist(), datagrams.time_ns.tolist()
+    for frame, time_ns, endpoints, payload in zip(frames, times, datagrams.endpoints, datagrams.payload, strict=True):
+        if len(payload) == wire.PING.size and payload[2:4] == _SIGNATURE:
+            yield _row(frame, time_ns, bytes(endpoints), payload)
 
 
 def _row(frame: int, time_ns: int, endpoints: bytes, payload: bytes) -> dict[str, Any]:

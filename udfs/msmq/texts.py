@@ -7,16 +7,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from udfs.arrow.buffers import Bytes, Ints, fixed_binary
+from udfs.arrow.buffers import Bytes, fixed_binary
 from udfs.msmq import identifiers
-from udfs.msmq.batch import binary_array, dictionary_codes, has_surrogates
+from udfs.msmq.batch import dictionary_codes
 
 _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), "<u2")
 _GUID_ORDER = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15]
 _DASHES = [8, 13, 18, 23]
 _DIGITS = [place for place in range(36) if place not in _DASHES]
-_BEYOND_ASCII = 0x80  # the first code point of two bytes in UTF-8, and of three
-_BEYOND_TWO_BYTES = 0x800
+_BEYOND_ASCII = 0x80
 
 
 def _make_once(values: Bytes, make: Callable[[Bytes], pa.Array]) -> pa.Array:
@@ -65,35 +64,17 @@ def sequence_texts(sequences: NDArray[np.uint64]) -> pa.Array:
 
 
 def utf16_texts(contents: pa.Array) -> pa.Array:
-    """Returns UTF-16LE up to its terminator as text, equal to `identifiers.text`.
-
-    Texts with surrogates are decoded one by one, each distinct one once.
-    """
+    """Returns UTF-16LE up to its terminator as text, equal to `identifiers.text`."""
     _, offsets, data = contents.buffers()
-    bounds = np.frombuffer(offsets, np.int64) // 2
-    units = np.frombuffer(data, "<u2")
-    terminated = np.zeros(len(contents), np.int64)
-    filled = np.diff(bounds) > 0
-    terminated[filled] = units[bounds[1:][filled] - 1] == 0
-    if (units < _BEYOND_ASCII).all() and np.count_nonzero(units == 0) == terminated.sum():
-        bounds[1:] -= np.cumsum(terminated)
-        return _texts(units.astype(np.uint8)[units != 0], bounds)
-    if has_surrogates(contents):
-        codes, distinct = dictionary_codes(contents)
-        return pa.array(map(identifiers.text, distinct), pa.string()).take(pa.array(codes))
-    # A unit belongs to the text if no NUL comes before it.
-    nuls = np.concatenate(([0], np.cumsum(units == 0)))
-    kept = nuls[1:] == np.repeat(nuls[bounds[:-1]], np.diff(bounds))
-    two, three = units >= _BEYOND_ASCII, units >= _BEYOND_TWO_BYTES
-    lead = np.where(three, 0xE0 | units >> 12, np.where(two, 0xC0 | units >> 6, units))
-    every = np.stack((lead, 0x80 | units >> 6 & 0x3F, 0x80 | units & 0x3F), axis=1).astype(np.uint8)
-    ends = np.concatenate(([0], np.cumsum(kept * (1 + two + three))))
-    return _texts(every[np.stack((kept, kept & three, kept & two), axis=1)], ends[bounds])
-
-
-def _texts(utf8: Bytes, bounds: Ints) -> pa.Array:
-    """Returns the valid UTF-8 between successive bounds as text."""
-    return binary_array(utf8, bounds).view(pa.large_string()).cast(pa.string())
+    units = np.frombuffer(data or b"", "<u2")
+    if (units < _BEYOND_ASCII).all():
+        bounds = np.frombuffer(offsets, np.int32) // 2
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(units.astype(np.uint8))]
+        texts = pc.ascii_rtrim(pa.Array.from_buffers(pa.string(), len(contents), buffers), characters="\0")
+        if not pc.any(pc.match_substring(texts, "\0")).as_py():
+            return texts
+    codes, distinct = dictionary_codes(contents)
+    return pa.array(map(identifiers.text, distinct), pa.string()).take(pa.array(codes))
 
 
 def map_texts(values: pa.Array, texts: Mapping[int, str]) -> pa.Array:

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 from typing import Any
-
-import numpy as np
 
 from schemas import wire
 from schemas.violations import Violation
@@ -21,7 +19,6 @@ RESERVED: dict[str, int] = {
     for field in header.fields
     if field.bits and field.column
 }
-_KNOWN_CLASSES = sorted(wire.MESSAGE_CLASS_NAMES)
 _MAX_HOP_COUNT = 0x1D
 _MAX_LABEL_LENGTH = 250
 _MAX_SENDER_CERT = 0xFFFF
@@ -128,7 +125,9 @@ ACK_RULES: dict[Violation, Rule] = (
             (c["message_class"] == wire.MessageClass.MQMSG_CLASS_ORDER_ACK)
             & (c["previous_tx_sequence_number"] + 1 != c["tx_sequence_number"])
         ),
-        Violation.FINAL_ACK_CLASS_UNKNOWN: lambda c: np.isin(c["message_class"], _KNOWN_CLASSES, invert=True),
+        Violation.FINAL_ACK_CLASS_UNKNOWN: lambda c: reduce(
+            and_, (c["message_class"] != known for known in wire.MESSAGE_CLASS_NAMES)
+        ),
     }
 )
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas import wire
 from schemas.ingest import FrameReason, NotJudged
 from udfs.arrow.buffers import Bools, Ints, read_at
 from udfs.capture.records import Records
@@ -34,7 +35,6 @@ _UDP, _UDP_HEADER = 17, 8
 _ESP, _PGM = 50, 113
 _HTTP_PORT, _POST = 80, b"POST /msmq"
 _RPC_PORTS = (2101, 2103, 2105, 2107)
-_CHECK_SEQUENCE = 4  # bytes at the end of an Ethernet frame, where they are captured
 _MAY_LEAD_TO_TCP = (_TCP, *_EXTENSION_HEADERS, _AUTHENTICATION_HEADER)
 _FRAGMENT = -1  # the protocol number here of an IP fragment that may belong to a TCP datagram
 _KEY_BYTES = 37
@@ -89,7 +89,7 @@ class Fragments(NamedTuple):
 
 
 class Datagrams(NamedTuple):
-    """UDP datagrams, one element each; `endpoints` as in `Segments`, `payload`: the bytes of each."""
+    """Whole UDP datagrams, one element each; `endpoints` as in `Segments`, `payload`: the bytes of each."""
 
     frame: Ints
     time_ns: Ints
@@ -108,10 +108,10 @@ class Rejected(NamedTuple):
     """Records of other traffic that MSMQ may have sent."""
 
 
-def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments]:
-    """Returns the TCP segments from or to one of `ports`, the frames that cannot be read, and the IP fragments.
+def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments, Datagrams]:
+    """Returns the TCP segments from or to one of `ports`, frames that cannot be read, IP fragments, and UDP datagrams.
 
-    All other frames are other traffic.
+    All other frames are other traffic, and so are the datagrams: those from or to the port of pings.
     """
     data = np.concatenate([records.buffer, np.zeros(_PAD, np.uint8)])
     count = len(records.start)
@@ -119,8 +119,8 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
     end = records.start + records.captured
     ether_type, network = _network_layer(data, records)
     transport, protocol, datagram_end, bad_ip = _transport_layer(data, ether_type, network, end)
-    is_tcp = (protocol == _TCP) & ~bad_ip
-    at = np.where(is_tcp, transport, 0)
+    is_tcp, is_udp = (protocol == _TCP) & ~bad_ip, (protocol == _UDP) & ~bad_ip
+    at = np.where(is_tcp | is_udp, transport, 0)
     header = (data[at + 12] >> 4).astype(np.int64) * 4
     bad_tcp = is_tcp & ((transport + 20 > end) | (header < 20) | (transport + header > datagram_end))  # noqa: PLR2004
     source, target = _be16(data, at), _be16(data, at + 2)
@@ -163,7 +163,17 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
         NotJudged.IPSEC: (protocol == _ESP) & ~bad_ip,
     }
     counts = {what: int(np.count_nonzero(where)) for what, where in aside.items()}
-    return taken, Rejected(frame[bad], records.start[bad], records.captured[bad], why, counts), fragments
+    rejects = Rejected(frame[bad], records.start[bad], records.captured[bad], why, counts)
+    whole = is_udp & (transport + _UDP_HEADER <= datagram_end) & (datagram_end <= end)
+    udp = np.flatnonzero(whole & ((source == wire.PING_PORT) | (target == wire.PING_PORT)))
+    bounds = zip((transport[udp] + _UDP_HEADER).tolist(), datagram_end[udp].tolist(), strict=True)
+    datagrams = Datagrams(
+        frame=frame[udp],
+        time_ns=records.time_ns[udp],
+        endpoints=_endpoints(data, network[udp], transport[udp], v4[udp]),
+        payload=[data[low:high].tobytes() for low, high in bounds],
+    )
+    return taken, rejects, fragments, datagrams
 
 
 def _is_post(data: NDArray[np.uint8], rows: Ints, payload: Ints, end: Ints) -> Bools:
@@ -172,40 +182,6 @@ def _is_post(data: NDArray[np.uint8], rows: Ints, payload: Ints, end: Ints) -> B
     text = data[payload[whole, None] + np.arange(len(_POST))] | 0x20
     found: Bools = (text == np.frombuffer(_POST, np.uint8) | 0x20).all(axis=1)
     return found
-
-
-def find_datagrams(records: Records, size: int, at: int, mark: bytes) -> Datagrams:
-    """Returns the complete UDP datagrams whose payload has `size` bytes, with `mark` from byte `at` on.
-
-    Only frames that end with such a payload, or with one and a frame check sequence, are dissected: of all others, only
-    the bytes at the place of the mark are compared.
-    """
-    end = records.start + records.captured
-    likely = np.zeros(len(end), np.bool_)
-    for trailer in (0, _CHECK_SEQUENCE):
-        place = end - trailer - size + at
-        rows = np.flatnonzero(place >= records.start)
-        match = [records.buffer[place[rows] + i] == byte for i, byte in enumerate(mark)]
-        likely[rows] |= np.logical_and.reduce(match)
-    pick = np.flatnonzero(likely)
-    starts, captured = records.start[pick], records.captured[pick]
-    frames = [records.buffer[s : s + n] for s, n in zip(starts.tolist(), captured.tolist(), strict=True)]
-    data = np.concatenate([*frames, np.zeros(_PAD, np.uint8)])
-    start = np.cumsum(captured) - captured
-    alone = records._replace(buffer=data, start=start, captured=captured, link_type=records.link_type[pick])
-    ether_type, network = _network_layer(data, alone)
-    transport, protocol, datagram_end, bad = _transport_layer(data, ether_type, network, start + captured)
-    whole = ~bad & (protocol == _UDP) & (datagram_end - transport == _UDP_HEADER + size)
-    rows = np.flatnonzero(whole & (datagram_end <= start + captured))
-    payload = transport + _UDP_HEADER
-    marks = data[payload[rows, None] + at + np.arange(len(mark))]
-    rows = rows[(marks == np.frombuffer(mark, np.uint8)).all(axis=1)]
-    return Datagrams(
-        frame=records.first_frame + pick[rows],
-        time_ns=records.time_ns[pick[rows]],
-        endpoints=_endpoints(data, network[rows], transport[rows], (ether_type == _IPV4)[rows]),
-        payload=[data[p : p + size].tobytes() for p in payload[rows].tolist()],
-    )
 
 
 def connection_keys(endpoints: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Bools]:

@@ -46,13 +46,12 @@ def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
     cursor = Cursor.from_json(split["cursor"])
     compression = Compression(split["compression"])
     source = open_source(split["uri"], compression, cursor.offset)
-    only = None if split.get("only") is None else np.array([list(c) for c in split["only"]], np.uint8)
     counts: Counter[str] = Counter()
     size = min(_BLOCK_BYTES, options.split_bytes)
     for records, base, faults in join_small(read_blocks(source, cursor, split["stop"], size)):
-        segments, rejected, fragments = find_segments(records, options.ports)
-        if only is not None:
-            yield segment_rows(records.buffer, _select(segments, fixed_binary(only)), capture)
+        segments, rejected, fragments, datagrams = find_segments(records, options.ports)
+        if (only := split.get("only")) is not None:
+            yield segment_rows(records.buffer, _select(segments, pa.array(only, pa.binary())), capture)
             continue
         others = len(records.start) - len(segments.frame) - len(rejected.frame) - len(fragments.frame)
         counts.update({Counted.SEGMENT: len(segments.frame), Counted.OTHER: others})
@@ -62,7 +61,7 @@ def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
             yield from preframe(records.buffer, segments, capture, file_base, options)
         if len(fragments.frame):
             yield fragment_rows(records.buffer, fragments, capture)
-        yield from _batch(capture, "ping", find_pings(records))
+        yield from _batch(capture, "ping", find_pings(datagrams))
         yield from _batch(capture, "fault", (_fault_row(fault, kept) for fault in faults))
         yield from _batch(capture, "fault", _rejected_rows(records, rejected, kept))
     yield from _batch(capture, "count", ({"what": what, "records": n} for what, n in counts.items() if n))

@@ -1,32 +1,19 @@
-"""Makes table rows of packets that `udfs.msmq.reference` parsed."""
+"""Decodes one packet at a time into a row, independent of how `udfs.msmq.decode` builds columns across a batch."""
 
 from collections import defaultdict
 from typing import Any
 
 from schemas import wire
 from schemas.ingest import PacketType
-from schemas.messages import (
-    ACKS,
-    DECODED_ALONE,
-    DECODED_TABLES,
-    HANDSHAKES,
-    MESSAGES,
-    NOT_IN_RAW,
-    TABLE_OF,
-    AckType,
-    HandshakeType,
-)
+from schemas.messages import ACKS, DECODED_ALONE, HANDSHAKES, MESSAGES, NOT_IN_RAW, TABLE_OF, AckType, HandshakeType
 from schemas.violations import DecodeError, Violation
-from udfs.msmq import identifiers, violations
+from udfs.msmq import identifiers
 from udfs.msmq.header_types import columns
 from udfs.msmq.reference import ParsedPacket
+from udfs.msmq.violations import RULES_BY_TABLE
 
 _NULL_GUID = identifiers.guid_text(bytes(wire.GUID_SIZE))
 _HEADERS = {header.name: header for header in wire.HEADERS}
-_DECODED = {
-    table.name: [column.name for column in table if column.name not in (*NOT_IN_RAW, DECODED_ALONE.name)]
-    for table in DECODED_TABLES
-}
 
 
 def decode_packet(raw: bytes, trailer: bytes | None, size: int) -> dict[str, Any] | DecodeError:
@@ -35,16 +22,8 @@ def decode_packet(raw: bytes, trailer: bytes | None, size: int) -> dict[str, Any
     The columns are those of its table, and those of its headers that the table leaves out.
     """
     packet = ParsedPacket.parse(raw, trailer, size)
-    return packet.error or _every_column(packet)
-
-
-def table_row(packet: ParsedPacket) -> dict[str, Any]:
-    """Returns the row of a packet without an error in its table, without the columns copied from `packets`."""
-    values = _every_column(packet)
-    return {name: values[name] for name in _DECODED[TABLE_OF[packet.packet_type].name]}
-
-
-def _every_column(packet: ParsedPacket) -> dict[str, Any]:
+    if packet.error:
+        return packet.error
     table = TABLE_OF[packet.packet_type]
     values: dict[str, Any] = {}
     for name, header in packet.headers.items():
@@ -68,6 +47,7 @@ def _every_column(packet: ParsedPacket) -> dict[str, Any]:
             values["acknowledged_message_id"] = f"{values['source_guid']}\\{ordinal}"
     if table is HANDSHAKES:
         values["handshake_type"] = HandshakeType(packet.packet_type)
-    broken |= {violation for violation, rule in violations.RULES_BY_TABLE[table.name].items() if rule(ints)}
+    broken |= {violation for violation, rule in RULES_BY_TABLE[table.name].items() if rule(ints)}
     values["violations"] = [violation.value for violation in Violation if violation in broken]
-    return {"packet_type": packet.packet_type} | dict.fromkeys(_DECODED[table.name]) | values
+    every = (column.name for column in table if column.name not in (*NOT_IN_RAW, DECODED_ALONE.name))
+    return {"packet_type": packet.packet_type} | dict.fromkeys(every) | values
