@@ -51,12 +51,7 @@ INCIDENTS = Table(
     "One row per story: what happened to one sequence of a scope, or to several for one cause.",
     ("incident_id",),
     (
-        Column(
-            "incident_id",
-            STRING,
-            "Hash of the scope and of the first sequence; the same in every run, and in findings.incident_id.",
-            nullable=False,
-        ),
+        Column("incident_id", STRING, "Hash of scope and first sequence, the same in every run.", nullable=False),
         Column("cause", STRING, "What started it.", nullable=False, values=tuple(Cause)),
         Column(
             "outcome",
@@ -81,9 +76,7 @@ INCIDENTS = Table(
         replace(TX_SEQUENCE, nullable=False),
         Column("sequences", LONG, "Sequences that it concerns.", nullable=False),
         Column(
-            "began_at",
-            TIMESTAMP,
-            "Time of the first message with that outcome (lost, pending …), UTC; else of the first concerned.",
+            "began_at", TIMESTAMP, "Time of the first message with that outcome, UTC, or else of the first concerned."
         ),
         Column("ended_at", TIMESTAMP, "Time of the last message concerned, UTC."),
         Column("last_captured_at", TIMESTAMP, "Time of the last message of its sequences, UTC."),
@@ -92,9 +85,7 @@ INCIDENTS = Table(
         Column("stuck", LONG, "Those of them that were resent and refused again.", nullable=False),
         Column("unknown", LONG, "Messages whose outcome is unknown or contradicted.", nullable=False),
         Column("repaired", LONG, "Messages delivered after a refusal.", nullable=False),
-        Column(
-            "expired", LONG, "Numbers that the sender skipped before any message with them was seen.", nullable=False
-        ),
+        Column("expired", LONG, "Numbers that the sender skipped, never seen with a message.", nullable=False),
         Column("findings", LONG, "Findings with this incident_id.", nullable=False),
         Column("explanation", STRING, "The incident in one sentence.", nullable=False),
         Column(

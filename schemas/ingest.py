@@ -154,13 +154,7 @@ CAPTURES = Table(
         Column("format", STRING, "File format; null when the file is not a capture.", values=tuple(CaptureFormat)),
         Column("compression", STRING, "Compression of the file.", nullable=False, values=tuple(Compression)),
         Column("status", STRING, "How much could be read.", nullable=False, values=tuple(CaptureStatus)),
-        Column(
-            "reason",
-            STRING,
-            "Code of the first fault, or of what broke off a compressed file there, or expansion_limit; null when the "
-            "status is ok.",
-            values=tuple(CaptureReason),
-        ),
+        Column("reason", STRING, "Code of the first fault; null when the status is ok.", values=tuple(CaptureReason)),
         Column("packet_count", LONG, "Captured records read.", nullable=False),
         Column("segment_count", LONG, "Records that are TCP segments from or to an MSMQ port.", nullable=False),
         Column("other_count", LONG, "Records of other traffic.", nullable=False),
@@ -175,11 +169,7 @@ CAPTURES = Table(
             "Null without such a step, with more than 1,000, which are several clocks, and with more than 73 years of "
             "them, which are damage.",
         ),
-        Column(
-            "content_bytes",
-            LONG,
-            "Bytes of the capture that were read: the size of the file, or what came out of a compressed one.",
-        ),
+        Column("content_bytes", LONG, "Bytes read: the size of the file, or what came out of a compressed one."),
         Column(
             "not_judged",
             NOT_JUDGED,
@@ -203,18 +193,11 @@ STREAMS = Table(
         Column("instance", LONG, "0, 1, … for the k-th connection on the same four-tuple.", nullable=False),
         Column("initial_seq", U32, "Sequence number of the SYN; null when it was not seen."),
         Column(
-            "from_initiator",
-            BOOL,
-            "Whether the sender opened the connection, known from the SYN, else from the MSMQ port; null when unknown.",
+            "from_initiator", BOOL, "Whether the sender opened the connection, by SYN or MSMQ port; null if unknown."
         ),
         Column("recovered_bytes", LONG, "Bytes reassembled from the captures.", nullable=False),
         Column("missing_bytes", LONG, "Bytes known to be missing: the sum of stream_gaps.", nullable=False),
-        Column(
-            "acked_bytes",
-            LONG,
-            "Bytes from the stream's start that the receiver's TCP acknowledged; null when no capture holds an "
-            "acknowledgment.",
-        ),
+        Column("acked_bytes", LONG, "Bytes from its start that the receiver's TCP acknowledged; null without an ACK."),
         Column("closed", BOOL, "Its connection ended: by FIN on both sides, or by RST.", nullable=False),
         Column("conflict", BOOL, "Overlapping segments held different data.", nullable=False),
         Column("mid_stream", BOOL, "The SYN was not seen.", nullable=False),
@@ -227,20 +210,9 @@ STREAMS = Table(
             "RST, or silent, which means that it opened and carried nothing. Null for a stream with bytes.",
             values=tuple(Attempt),
         ),
-        Column(
-            "connection_last_at",
-            TIMESTAMP,
-            "Time of the last segment of its connection, of either direction, with or without data, UTC.",
-        ),
-        Column(
-            "window_shut_at",
-            TIMESTAMP,
-            "When the longest time began for which the receiver's TCP announced a window of 0, UTC; null if it never "
-            "did.",
-        ),
-        Column(
-            "window_shut_ms", LONG, "How long that lasted, until the window opened or the connection's last segment."
-        ),
+        Column("connection_last_at", TIMESTAMP, "Time of the connection's last segment in either direction, UTC."),
+        Column("window_shut_at", TIMESTAMP, "Beginning of the receiver's longest TCP window of 0, UTC; null for none."),
+        Column("window_shut_ms", LONG, "How long that lasted, to its end or the connection's last segment."),
         Column(
             "copy_of",
             STRING,
@@ -255,11 +227,7 @@ _PACKED = Column(
     "packed", BINARY, "The endpoints in binary: for each side 16 bytes of address and 2 of port.", nullable=False
 )
 _PLACE = (
-    Column(
-        "first_ns",
-        LONG,
-        "Earliest record time of the capture, ns since 1970. Captures are ordered by this and the next two columns.",
-    ),
+    Column("first_ns", LONG, "Earliest record time, ns since 1970; orders captures, with the next two columns."),
     Column("last_ns", LONG, "Latest record time of the capture, ns since 1970."),
 )
 
@@ -274,11 +242,7 @@ INTERNAL_CONNECTIONS = Table(
         _PACKED,
         *_PLACE,
         Column("capture_id", STRING, "Capture that contains segments between the endpoints.", nullable=False),
-        Column(
-            "first_instance",
-            LONG,
-            "Instance of the first connection that may continue; earlier ones are complete. Null without a state.",
-        ),
+        Column("first_instance", LONG, "Instance of the first connection that may continue; null without a state."),
         Column(
             "tails",
             array(pa.struct([required("stream_id", STRING), required("stream_offset", LONG)]), nullable=False),

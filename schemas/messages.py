@@ -65,22 +65,14 @@ NOT_IN_RAW: tuple[str, ...] = (*(column.name for column in COPIED_COLUMNS), BODY
 """Columns of the decoded tables that are copied from `packets`, as far as a table has them."""
 
 DECODED_ALONE = Column(
-    "decoded_alone",
-    BOOL,
-    "The packet was decoded one at a time, which is slow, because the batch decoder does not support its content.",
-    nullable=False,
+    "decoded_alone", BOOL, "Decoded by itself, as the batch decoder does not support its content.", nullable=False
 )
 
 _MESSAGE_ID = Column("message_id", STRING, r"Message identifier as MSMQ prints it: <source_queue_manager>\<ordinal>.")
 _MESSAGE_CLASS_NAME = Column(
     "message_class_name", STRING, "Name of the message class, [MS-MQMQ] 2.2.18.1.6; null when undefined."
 )
-_VIOLATIONS = Column(
-    "violations",
-    STRINGS,
-    "Codes of the rules that the packet breaks; see the violations in wire-format.md.",
-    nullable=False,
-)
+_VIOLATIONS = Column("violations", STRINGS, "Codes of the rules that it breaks; see wire-format.md.", nullable=False)
 
 
 TX_SEQUENCE = Column(

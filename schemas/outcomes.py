@@ -77,9 +77,7 @@ OUTCOME_COUNTS: Sequence[Column] = (
     Column("lost", LONG, f"Messages that are lost for good: {', '.join(LOST)} together{_UNTOLD}."),
 )
 
-SCOPE_KEY = Column(
-    "scope_key", STRING, "What a replayed state belongs to; its first word is the scope.", nullable=False
-)
+SCOPE_KEY = Column("scope_key", STRING, "What a state belongs to; its first word is the scope.", nullable=False)
 SOURCE = Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False)
 
 OUTCOMES = Table(
@@ -94,40 +92,19 @@ OUTCOMES = Table(
         SOURCE,
         Column("message_id", STRING, r"<source_queue_manager>\<ordinal>; null for a number never seen."),
         Column("content_hash", LONG, "Hash of the content, as in verdicts; null for a number never seen."),
-        Column(
-            "numbers",
-            LONG,
-            "1; for numbers never seen, how many: those next to each other with one outcome and one cause are one row, "
-            "from tx_sequence_number on.",
-            nullable=False,
-        ),
-        Column(
-            "session_id",
-            STRING,
-            "Session of the first arrival; for a number never seen, of the message that shows it.",
-            nullable=False,
-        ),
+        Column("numbers", LONG, "How many numbers it stands for, from tx_sequence_number on.", nullable=False),
+        Column("session_id", STRING, "Session of its first arrival, or of the message that shows it.", nullable=False),
         Column("destination_queue", STRING, "Format name of the destination queue, of the same message."),
         Column("label", STRING, "The message's label; null for a number never seen."),
         Column("outcome", STRING, "What became of it.", nullable=False, values=tuple(Outcome)),
-        Column(
-            "lost",
-            BOOL,
-            "Whether it is lost for good; false also while it is not yet decided (pending, awaited), null when the "
-            "captures do not tell.",
-        ),
+        Column("lost", BOOL, "Whether it is lost for good; false while pending or awaited, null when unknown."),
         Column("stuck", BOOL, "Pending, and the same message was refused again.", nullable=False),
         Column("arrivals", LONG, "Times that it arrived, as in verdicts.", nullable=False),
         Column("refusals", LONG, "Times that it was refused.", nullable=False),
         Column("first_seen_at", TIMESTAMP, "Time of the first arrival, UTC; null for a number never seen."),
         Column("last_seen_at", TIMESTAMP, "Time of the last arrival, UTC; null for a number never seen."),
         Column("accepted_at", TIMESTAMP, "Time of the arrival that was accepted, UTC; null for none."),
-        Column(
-            "delivered_by",
-            STRING,
-            "What proves that it was delivered; null when nothing does.",
-            values=tuple(DeliveredBy),
-        ),
+        Column("delivered_by", STRING, "What proves its delivery; null when nothing does.", values=tuple(DeliveredBy)),
         Column("final_ack_class", U16, "MessageClass of the FinalAck that names it; null for none."),
         replace(
             WITNESS,

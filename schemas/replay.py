@@ -114,10 +114,7 @@ class Severity(StrEnum):
 
 _STREAM_ID = Column("stream_id", STRING, "One direction of one TCP connection.", nullable=False)
 _SESSION_ID = Column(
-    "session_id",
-    STRING,
-    "Sending and receiving queue manager: GUIDs of the handshake, or IP addresses without one.",
-    nullable=False,
+    "session_id", STRING, "Sending and receiving queue manager: GUIDs of handshakes, or IP addresses.", nullable=False
 )
 _SENDER = Column("sender", STRING, "Sending queue manager: GUID, or address.", nullable=False)
 _RECEIVER = Column("receiver", STRING, "Receiving queue manager: GUID, or address.", nullable=False)
@@ -140,10 +137,7 @@ ENDS = Table(
         Column("sender_guid", STRING, "GUID of the sender; null when no handshake names it."),
         Column("receiver_guid", STRING, "GUID of the receiver; null when no handshake names it."),
         Column(
-            "receiver_by_address",
-            STRING,
-            "GUID of the receiver if receiver_guid is null: the only one that handshakes on other connections, here or "
-            "else in the previous warehouse, give to its address.",
+            "receiver_by_address", STRING, "If that is null: the only GUID that other handshakes give to its address."
         ),
         Column("address", STRING, "IP address of the sender.", nullable=False),
         Column("mid_stream", BOOL, "The beginning of the connection was not captured.", nullable=False),
@@ -190,13 +184,7 @@ VERDICTS = Table(
             "Time, UTC, of the first OrderAck after it that covers it, or of a FinalAck that says that it was queued.",
         ),
         Column("ack_latency_ms", DOUBLE, "Milliseconds from the message to that acknowledgment."),
-        Column(
-            "evidence",
-            STRING,
-            "Whether the receiver's OrderAcks and FinalAcks, on any connection, agree with the verdict.",
-            nullable=False,
-            values=tuple(Evidence),
-        ),
+        Column("evidence", STRING, "What acknowledgments say of the verdict.", nullable=False, values=tuple(Evidence)),
         Column(
             "next_ack_agrees_with",
             STRING,
@@ -262,11 +250,7 @@ SEQUENCES = Table(
         Column("messages", LONG, "Messages that arrived, resends included.", nullable=False),
         *VERDICT_COUNTS,
         *OUTCOME_COUNTS,
-        Column(
-            "delivered_arrivals",
-            LONG,
-            "Arrivals of its messages with the outcome delivered; null under the literal reading.",
-        ),
+        Column("delivered_arrivals", LONG, "Arrivals of delivered messages; null under the literal reading."),
         Column(
             "first_number_due",
             LONG,
@@ -275,12 +259,7 @@ SEQUENCES = Table(
         ),
         Column("numbers_due", LONG, "How many there are from first_number_due up to the state; null as that one."),
         Column("numbers_seen", LONG, "Those of them that a message was seen with; null as that one."),
-        Column(
-            "expired",
-            LONG,
-            "Numbers that its arrivals were accepted over, from a known state: their sender skipped them.",
-            nullable=False,
-        ),
+        Column("expired", LONG, "Numbers that their sender skipped, as a known state shows.", nullable=False),
         Column("first_number", U32, "Lowest TxSequenceNumber seen.", nullable=False),
         Column("last_number", U32, "Highest TxSequenceNumber seen.", nullable=False),
         Column("last_accepted_number", U32, "Highest TxSequenceNumber accepted; null for none."),
@@ -333,19 +312,8 @@ SESSIONS = Table(
         Column("encrypted", LONG, "Messages whose body is encrypted; it is not looked into.", nullable=False),
         Column("messages", LONG, "Arrivals of messages, resends included.", nullable=False),
         Column("transactional", LONG, "Transactional ones among them.", nullable=False),
-        Column(
-            "passing_through",
-            LONG,
-            "Transactional ones for another queue manager, which are not judged.",
-            nullable=False,
-        ),
-        Column(
-            "receiver_unknown",
-            LONG,
-            "Transactional ones that name their queue manager, on connections whose receiver is not known: they may be "
-            "passing through, and are not judged.",
-            nullable=False,
-        ),
+        Column("passing_through", LONG, "Transactional ones for other queue managers, not judged.", nullable=False),
+        Column("receiver_unknown", LONG, "Transactional ones that may be passing through, not judged.", nullable=False),
         *VERDICT_COUNTS,
         *OUTCOME_COUNTS,
         Column("missing_bytes", LONG, "Bytes of its streams that no capture holds.", nullable=False),
@@ -389,27 +357,12 @@ TRANSACTIONS = Table(
         Column("instance", LONG, "1, 2, … for the k-th transaction seen under the ID.", nullable=False),
         Column("messages", LONG, "Messages, resends not counted.", nullable=False),
         Column("accepted", LONG, "Those that were accepted.", nullable=False),
-        Column(
-            "lost",
-            LONG,
-            "Those that will not be accepted: another message has the number, or it was passed by.",
-            nullable=False,
-        ),
+        Column("lost", LONG, "Those that will never be accepted.", nullable=False),
         Column("pending", LONG, "Those that the receiver refused and may still accept.", nullable=False),
         Column("partly_delivered", BOOL, "Some were delivered, others are lost or pending.", nullable=False),
         Column("torn", BOOL, "Its first or its last message was not seen.", nullable=False),
-        Column(
-            "torn_by_sender",
-            BOOL,
-            "Torn, and its neighbours in the sequence show that the message was not sent: null when the capture "
-            "begins, ends or is missing bytes there.",
-        ),
-        Column(
-            "interleaved",
-            BOOL,
-            "Messages of another transaction have numbers between its own in one scope.",
-            nullable=False,
-        ),
+        Column("torn_by_sender", BOOL, "Torn because a message was not sent; null when the captures do not tell."),
+        Column("interleaved", BOOL, "Messages of another transaction have numbers between its own.", nullable=False),
         Column("first_message_id", STRING, "Its first message.", nullable=False),
         _SESSION_ID,
         SCOPE_KEY,
@@ -443,11 +396,7 @@ FINDINGS = Table(
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned."),
         TX_SEQUENCE,
         Column(
-            "messages",
-            LONG,
-            "How many messages are concerned, or transactions, OrderAcks, addresses, connections, clock "
-            "steps where the kind is of these.",
-            nullable=False,
+            "messages", LONG, "Messages concerned, or what else the kind counts, such as connections.", nullable=False
         ),
         Column("explanation", STRING, "The finding in words.", nullable=False),
         WITNESS,

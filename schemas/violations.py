@@ -11,10 +11,10 @@ class _Code(StrEnum):
     sentence: str
 
     def __new__(cls, code: str, section: str, sentence: str) -> Self:
-        """Attaches section and sentence to the code."""
+        """Attaches the section, of MQMQ or MQQB, and the sentence to the code."""
         member = str.__new__(cls, code)
         member._value_ = code
-        member.section = section
+        member.section = "[MS-{}] {}".format(*section.split())
         member.sentence = sentence
         return member
 
@@ -22,22 +22,22 @@ class _Code(StrEnum):
 class Fault(_Code):
     """Why a packet cannot be decoded: reason code in `quarantine` (stage `decode`), section, and sentence."""
 
-    BAD_SIGNATURE = auto(), "[MS-MQQB] 3.1.5.1.2", "The packet does not begin with version 0x10 and the signature LIOR"
-    SIZE_MISMATCH = auto(), "[MS-MQMQ] 2.2.19.1", "PacketSize does not fit the bytes of the frame"
-    BYTES_MISSING = auto(), "[MS-MQMQ] 2.2.19.1", "The stored bytes end before the packet does"
-    HEADER_BEYOND_PACKET = auto(), "[MS-MQQB] 3.1.5.1.3", "A header does not fit in its packet"
-    UNKNOWN_INTERNAL_TYPE = auto(), "[MS-MQQB] 2.2.1", "InternalHeader.Flags.PT is none of 1, 2 and 3"
-    ILLEGAL_DESTINATION_TYPE = auto(), "[MS-MQMQ] 2.2.19.2", "UserHeader.Flags.DQ is none of 0, 3, 5 and 7"
-    ILLEGAL_ADMIN_TYPE = auto(), "[MS-MQMQ] 2.2.19.2", "UserHeader.Flags.AQ is none of 0, 2, 3, 5, 6 and 7"
-    NAME_BEYOND_PACKET = auto(), "[MS-MQMQ] 2.2.19.2", "A queue name does not fit in its packet"
-    NAME_ODD_LENGTH = auto(), "[MS-MQMQ] 2.2.18.1.5.2", "A direct name has an odd number of bytes"
-    NAME_NOT_UTF16 = auto(), "[MS-MQMQ] 2.2.18.1.5.2", "A direct name is not UTF-16"
-    NO_MESSAGE_PROPERTIES = auto(), "[MS-MQMQ] 2.2.19.2", "UserHeader.Flags.MP is not set"
-    SECURITY_BEYOND_PACKET = auto(), "[MS-MQMQ] 2.2.20.6", "SecurityData does not fit in its packet"
-    BODY_BEYOND_PACKET = auto(), "[MS-MQMQ] 2.2.19.3", "Label, extension and body do not fit in their packet"
-    BAD_SECTION = auto(), "[MS-MQMQ] 2.2.20", "A section of an optional header does not begin with its identifier"
-    SECTION_BEYOND_PACKET = auto(), "[MS-MQMQ] 2.2.20", "A section of an optional header does not fit in its packet"
-    UNKNOWN_FORMAT_TYPE = auto(), "[MS-MQMQ] 2.2.18.1.4", "A format name has a FormatType that is none of 1, 2, 3 and 6"
+    BAD_SIGNATURE = auto(), "MQQB 3.1.5.1.2", "The packet does not begin with version 0x10 and the signature LIOR"
+    SIZE_MISMATCH = auto(), "MQMQ 2.2.19.1", "PacketSize does not fit the bytes of the frame"
+    BYTES_MISSING = auto(), "MQMQ 2.2.19.1", "The stored bytes end before the packet does"
+    HEADER_BEYOND_PACKET = auto(), "MQQB 3.1.5.1.3", "A header does not fit in its packet"
+    UNKNOWN_INTERNAL_TYPE = auto(), "MQQB 2.2.1", "InternalHeader.Flags.PT is none of 1, 2 and 3"
+    ILLEGAL_DESTINATION_TYPE = auto(), "MQMQ 2.2.19.2", "UserHeader.Flags.DQ is none of 0, 3, 5 and 7"
+    ILLEGAL_ADMIN_TYPE = auto(), "MQMQ 2.2.19.2", "UserHeader.Flags.AQ is none of 0, 2, 3, 5, 6 and 7"
+    NAME_BEYOND_PACKET = auto(), "MQMQ 2.2.19.2", "A queue name does not fit in its packet"
+    NAME_ODD_LENGTH = auto(), "MQMQ 2.2.18.1.5.2", "A direct name has an odd number of bytes"
+    NAME_NOT_UTF16 = auto(), "MQMQ 2.2.18.1.5.2", "A direct name is not UTF-16"
+    NO_MESSAGE_PROPERTIES = auto(), "MQMQ 2.2.19.2", "UserHeader.Flags.MP is not set"
+    SECURITY_BEYOND_PACKET = auto(), "MQMQ 2.2.20.6", "SecurityData does not fit in its packet"
+    BODY_BEYOND_PACKET = auto(), "MQMQ 2.2.19.3", "Label, extension and body do not fit in their packet"
+    BAD_SECTION = auto(), "MQMQ 2.2.20", "A section of an optional header does not begin with its identifier"
+    SECTION_BEYOND_PACKET = auto(), "MQMQ 2.2.20", "A section of an optional header does not fit in its packet"
+    UNKNOWN_FORMAT_TYPE = auto(), "MQMQ 2.2.18.1.4", "A format name has a FormatType that is none of 1, 2, 3 and 6"
 
 
 class DecodeError(NamedTuple):
@@ -56,76 +56,40 @@ class DecodeError(NamedTuple):
 class Violation(_Code):
     """A rule of the documents that a decodable packet breaks: code, section, and sentence about the packet."""
 
-    RESERVED_BITS = auto(), "[MS-MQMQ] 2.2.19", "Sets reserved bits of a flag word."
-    TRACING_WITHOUT_DEBUG = auto(), "[MS-MQMQ] 2.2.19.1", "Sets TR without DH."
-    TIME_LIMIT_ON_NO_MESSAGE = auto(), "[MS-MQMQ] 2.2.19.1", "Is not a message but has a TimeToReachQueue."
-    DEBUG_ON_NO_MESSAGE = auto(), "[MS-MQMQ] 2.2.19.1", "Is not a message but sets DH."
-    PRIORITY_ON_TRANSACTIONAL = auto(), "[MS-MQMQ] 2.2.19.1", "Is transactional but has a priority."
-    TRANSACTIONAL_NOT_RECOVERABLE = auto(), "[MS-MQMQ] 2.2.19.2", "Is transactional but not recoverable."
-    DELIVERY_MODE_UNDEFINED = auto(), "[MS-MQMQ] 2.2.19.2", "DM is neither 0 nor 1."
-    HOP_COUNT_OUT_OF_RANGE = auto(), "[MS-MQMQ] 2.2.19.2", "RC is above 29."
-    OVER_HTTP = auto(), "[MS-MQMQ] 2.2.19.2", "Sets AH, which senders must not set."
-    QUEUE_MANAGER_ADDRESS_MISSING = (
-        auto(),
-        "[MS-MQMQ] 2.2.19.2",
-        "Goes to a public or private queue without naming its queue manager.",
-    )
-    QUEUE_MANAGER_ADDRESS_NOT_NULL = (
-        auto(),
-        "[MS-MQMQ] 2.2.19.2",
-        "Goes to a direct format name but names a queue manager.",
-    )
-    ACK_WITHOUT_ADMIN_QUEUE = (
-        auto(),
-        "[MS-MQMQ] 2.2.19.2",
-        "Asks for acknowledgments but names no administration queue.",
-    )
-    ADMIN_QUEUE_WITHOUT_ACK = (
-        auto(),
-        "[MS-MQMQ] 2.2.19.2",
-        "Names an administration queue but asks for no acknowledgment.",
-    )
-    RESPONSE_HOST_UNKNOWN = (
-        auto(),
-        "[MS-MQMQ] 2.2.19.2",
-        "Puts the response queue on the administration queue's host, whose GUID is unknown.",
-    )
-    SEQUENCE_NUMBER_ZERO = auto(), "[MS-MQMQ] 2.2.20.5", "TxSequenceNumber is 0."
-    PREVIOUS_NOT_BELOW_NUMBER = auto(), "[MS-MQMQ] 2.2.20.5", "PreviousTxSequenceNumber is not below TxSequenceNumber."
-    SECURITY_EMPTY = auto(), "[MS-MQMQ] 2.2.20.6", "Has a SecurityHeader with nothing in it."
-    SENDER_ID_TYPE = auto(), "[MS-MQMQ] 2.2.20.6", "ST is above 2, or is 0 although the packet has a sender id."
-    SENDER_CERT_TOO_LARGE = auto(), "[MS-MQMQ] 2.2.20.6", "SenderCertSize is above 0xFFFF."
-    RECEIVER_BITS_SET = auto(), "[MS-MQMQ] 2.2.20.6", "Sets AU or AS, which only receivers set."
-    LABEL_TOO_LONG = auto(), "[MS-MQMQ] 2.2.19.3", "LabelLength is above 250."
-    MESSAGE_CLASS_ILLEGAL = auto(), "[MS-MQMQ] 2.2.18.1.6", "MessageClass sets bits outside 0xE1FF."
-    ALLOCATION_BELOW_BODY = auto(), "[MS-MQMQ] 2.2.19.3", "AllocationBodySize is less than MessageSize."
-    ALLOCATION_NOT_SENT = (
-        auto(),
-        "[MS-MQMQ] 2.2.19.3",
-        "The next header follows after MessageSize bytes, not AllocationBodySize.",
-    )
-    DEBUG_QUEUE_TYPE_UNDEFINED = auto(), "[MS-MQMQ] 2.2.20.8", "QT is above 1."
-    WINDOW_SIZE_ZERO = auto(), "[MS-MQMQ] 2.2.20.4", "A SessionHeader announces a window of 0."
-    TRAILING_BYTES = auto(), "[MS-MQMQ] 2.2.20", "Has bytes after its last header."
-    ORDER_ACK_UNRECOGNIZED = (
-        auto(),
-        "[MS-MQQB] 2.2.4",
-        "Has the class of an OrderAck but not its queue, label and body size.",
-    )
-    ACK_NOT_BARE = (
-        auto(),
-        "[MS-MQQB] 2.2.4",
-        "Is an OrderAck or FinalAck but sets flags, names queues or has a body type that these must not have.",
-    )
-    FINAL_ACK_NOT_RECOVERABLE = auto(), "[MS-MQQB] 2.2.5", "Is a FinalAck but not recoverable."
-    ORDER_ACK_PREVIOUS = auto(), "[MS-MQQB] 2.2.4.1", "TxPreviousSequenceNumber is not one less than TxSequenceNumber."
-    FINAL_ACK_CLASS_UNKNOWN = auto(), "[MS-MQQB] 2.2.5", "MessageClass is undefined."
-    SESSION_HEADER_NOT_ANNOUNCED = auto(), "[MS-MQQB] 2.2.6", "Is a SessionAck but does not set SH."
-    REFUSED_SESSION_ACK = auto(), "[MS-MQQB] 2.2.1", "Is a SessionAck but sets CS."
-    OPERATING_SYSTEM_RESERVED = auto(), "[MS-MQQB] 2.2.3.1", "RE is not 0x10."
-    RECOVERABLE_ACK_TIMEOUT_OUT_OF_RANGE = (
-        auto(),
-        "[MS-MQQB] 2.2.2.1",
-        "RecoverableAckTimeout is outside 500 to 120000 ms.",
-    )
-    ACK_TIMEOUT_OUT_OF_RANGE = auto(), "[MS-MQQB] 2.2.2.1", "AckTimeout is outside 20000 to 120000 ms."
+    RESERVED_BITS = auto(), "MQMQ 2.2.19", "Sets reserved bits of a flag word."
+    TRACING_WITHOUT_DEBUG = auto(), "MQMQ 2.2.19.1", "Sets TR without DH."
+    TIME_LIMIT_ON_NO_MESSAGE = auto(), "MQMQ 2.2.19.1", "Is not a message but has a TimeToReachQueue."
+    DEBUG_ON_NO_MESSAGE = auto(), "MQMQ 2.2.19.1", "Is not a message but sets DH."
+    PRIORITY_ON_TRANSACTIONAL = auto(), "MQMQ 2.2.19.1", "Is transactional but has a priority."
+    TRANSACTIONAL_NOT_RECOVERABLE = auto(), "MQMQ 2.2.19.2", "Is transactional but not recoverable."
+    DELIVERY_MODE_UNDEFINED = auto(), "MQMQ 2.2.19.2", "DM is neither 0 nor 1."
+    HOP_COUNT_OUT_OF_RANGE = auto(), "MQMQ 2.2.19.2", "RC is above 29."
+    OVER_HTTP = auto(), "MQMQ 2.2.19.2", "Sets AH, which senders must not set."
+    QUEUE_MANAGER_ADDRESS_MISSING = auto(), "MQMQ 2.2.19.2", "Names no queue manager for a public or private queue."
+    QUEUE_MANAGER_ADDRESS_NOT_NULL = auto(), "MQMQ 2.2.19.2", "Names a queue manager for a direct format name."
+    ACK_WITHOUT_ADMIN_QUEUE = auto(), "MQMQ 2.2.19.2", "Asks for acknowledgments but names no administration queue."
+    ADMIN_QUEUE_WITHOUT_ACK = auto(), "MQMQ 2.2.19.2", "Names an administration queue but asks for no acknowledgment."
+    RESPONSE_HOST_UNKNOWN = auto(), "MQMQ 2.2.19.2", "Puts the response queue on a host whose GUID is unknown."
+    SEQUENCE_NUMBER_ZERO = auto(), "MQMQ 2.2.20.5", "TxSequenceNumber is 0."
+    PREVIOUS_NOT_BELOW_NUMBER = auto(), "MQMQ 2.2.20.5", "PreviousTxSequenceNumber is not below TxSequenceNumber."
+    SECURITY_EMPTY = auto(), "MQMQ 2.2.20.6", "Has a SecurityHeader with nothing in it."
+    SENDER_ID_TYPE = auto(), "MQMQ 2.2.20.6", "ST is above 2, or is 0 although the packet has a sender id."
+    SENDER_CERT_TOO_LARGE = auto(), "MQMQ 2.2.20.6", "SenderCertSize is above 0xFFFF."
+    RECEIVER_BITS_SET = auto(), "MQMQ 2.2.20.6", "Sets AU or AS, which only receivers set."
+    LABEL_TOO_LONG = auto(), "MQMQ 2.2.19.3", "LabelLength is above 250."
+    MESSAGE_CLASS_ILLEGAL = auto(), "MQMQ 2.2.18.1.6", "MessageClass sets bits outside 0xE1FF."
+    ALLOCATION_BELOW_BODY = auto(), "MQMQ 2.2.19.3", "AllocationBodySize is less than MessageSize."
+    ALLOCATION_NOT_SENT = auto(), "MQMQ 2.2.19.3", "Sends MessageSize bytes of body, not AllocationBodySize."
+    DEBUG_QUEUE_TYPE_UNDEFINED = auto(), "MQMQ 2.2.20.8", "QT is above 1."
+    WINDOW_SIZE_ZERO = auto(), "MQMQ 2.2.20.4", "A SessionHeader announces a window of 0."
+    TRAILING_BYTES = auto(), "MQMQ 2.2.20", "Has bytes after its last header."
+    ORDER_ACK_UNRECOGNIZED = auto(), "MQQB 2.2.4", "Has the class of an OrderAck but not its queue, label and size."
+    ACK_NOT_BARE = auto(), "MQQB 2.2.4", "Is an OrderAck or FinalAck but has forbidden flags, queues or body type."
+    FINAL_ACK_NOT_RECOVERABLE = auto(), "MQQB 2.2.5", "Is a FinalAck but not recoverable."
+    ORDER_ACK_PREVIOUS = auto(), "MQQB 2.2.4.1", "TxPreviousSequenceNumber is not one less than TxSequenceNumber."
+    FINAL_ACK_CLASS_UNKNOWN = auto(), "MQQB 2.2.5", "MessageClass is undefined."
+    SESSION_HEADER_NOT_ANNOUNCED = auto(), "MQQB 2.2.6", "Is a SessionAck but does not set SH."
+    REFUSED_SESSION_ACK = auto(), "MQQB 2.2.1", "Is a SessionAck but sets CS."
+    OPERATING_SYSTEM_RESERVED = auto(), "MQQB 2.2.3.1", "RE is not 0x10."
+    RECOVERABLE_ACK_TIMEOUT_OUT_OF_RANGE = auto(), "MQQB 2.2.2.1", "RecoverableAckTimeout is outside 500 to 120000 ms."
+    ACK_TIMEOUT_OUT_OF_RANGE = auto(), "MQQB 2.2.2.1", "AckTimeout is outside 20000 to 120000 ms."

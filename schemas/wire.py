@@ -370,7 +370,7 @@ ESTABLISH_CONNECTION_HEADER = Header(
     (
         _guid("ClientGuid", "client_guid", "Queue manager of the initiator."),
         _guid(
-            "ServerGuid", "server_guid", "Queue manager of the acceptor; zeros in a request for a direct format name."
+            "ServerGuid", "server_guid", "Queue manager of the acceptor; zeros in requests for a direct format name."
         ),
         Field("TimeStamp", "I", "time_stamp_ms", "Milliseconds since the initiator booted; echoed."),
         Field(
@@ -405,13 +405,7 @@ CONNECTION_PARAMETERS_HEADER = Header(
         ),
         Field("AckTimeout", "I", "ack_timeout_ms", "Wait for a SessionAck before closing, ms.", default=20_000),
         Field("Reserved", "H", None, "Ignored."),
-        Field(
-            "WindowSize",
-            "H",
-            "window_size",
-            "Unacknowledged packets that the sender of this packet allows.",
-            default=64,
-        ),
+        Field("WindowSize", "H", "window_size", "Unacknowledged packets that its sender allows.", default=64),
     ),
 )
 
@@ -422,9 +416,7 @@ USER_HEADER = Header(
     (
         _guid("SourceQueueManager", "source_queue_manager", "Queue manager that first sent the message."),
         _guid(
-            "QueueManagerAddress",
-            "queue_manager_address",
-            "Queue manager of the destination; zeros for a direct format name.",
+            "QueueManagerAddress", "queue_manager_address", "Queue manager of the destination; zeros if it is direct."
         ),
         Field(
             "TimeToBeReceived",
@@ -477,12 +469,7 @@ TRANSACTION_HEADER = Header(
         Field("TxSequenceID.Ordinal", "I", "tx_sequence_ordinal", "Low half of the TxSequenceID."),
         Field("TxSequenceID.TimeStamp", "I", "tx_sequence_timestamp", "High half of the TxSequenceID, seconds."),
         Field("TxSequenceNumber", "I", "tx_sequence_number", "Position in the sequence, from 1."),
-        Field(
-            "PreviousTxSequenceNumber",
-            "I",
-            "previous_tx_sequence_number",
-            "Number of the previous message in the sequence, 0 when there is none.",
-        ),
+        Field("PreviousTxSequenceNumber", "I", "previous_tx_sequence_number", "Number of the previous message, or 0."),
         _guid("ConnectorQMGuid", "connector_qm_guid", "Application-defined.", when=Condition("has_connector_qm_guid")),
     ),
 )
@@ -530,13 +517,7 @@ MESSAGE_PROPERTIES_HEADER = Header(
             comment="The flags, including reserved bits.",
         ),
         Field("LabelLength", "B", "label_length", "UTF-16 units of Label, terminator included."),
-        Field(
-            "MessageClass",
-            "H",
-            "message_class",
-            "Class of the message: normal, acknowledgment or report.",
-            names=MessageClass,
-        ),
+        Field("MessageClass", "H", "message_class", "Normal, acknowledgment or report.", names=MessageClass),
         Field(
             "CorrelationID",
             "20s",
@@ -548,12 +529,7 @@ MESSAGE_PROPERTIES_HEADER = Header(
         Field("BodyType", "I", "body_type", "VARTYPE of the body; informative.", names=BodyType),
         Field("ApplicationTag", "I", "application_tag", "Application-defined."),
         Field("MessageSize", "I", "body_size", "Bytes of MessageBody."),
-        Field(
-            "AllocationBodySize",
-            "I",
-            "allocation_body_size",
-            "Bytes allocated to the body; more than MessageSize when encrypted.",
-        ),
+        Field("AllocationBodySize", "I", "allocation_body_size", "Bytes allocated to it; more when encrypted."),
         Field("PrivacyLevel", "I", "privacy_level", "Strength of the encryption.", names=PrivacyLevel),
         Field(
             "HashAlgorithm",
@@ -585,9 +561,7 @@ DEBUG_HEADER = Header(
     (
         _flags("H", "debug_flags", Bits("QT", 0x0003, "debug_queue_type", "0 no report queue, 1 a public queue.")),
         Field("Reserved", "H", None, "Ignored."),
-        _guid(
-            "QueueIdentifier", "debug_queue", "Public queue for trace reports.", when=Condition("debug_queue_type", 1)
-        ),
+        _guid("QueueIdentifier", "debug_queue", "Public queue for traces.", when=Condition("debug_queue_type", 1)),
     ),
 )
 
@@ -668,7 +642,7 @@ SESSION_HEADER = Header(
     "[MS-MQMQ] 2.2.20.4",
     Condition("has_session_header"),
     (
-        Field("AckSequenceNumber", "H", "ack_sequence_number", "Number of packets received on this session so far."),
+        Field("AckSequenceNumber", "H", "ack_sequence_number", "Packets received on this session so far."),
         Field(
             "RecoverableMsgAckSeqNumber",
             "H",
@@ -676,19 +650,9 @@ SESSION_HEADER = Header(
             "Lowest number of a recoverable message that is newly on disk, 0 for none.",
         ),
         Field("RecoverableMsgAckFlags", "I", "recoverable_msg_ack_flags", "Bit k: that number + k is on disk."),
-        Field(
-            "UserMsgSequenceNumber", "H", "user_msg_sequence_number", "Number of packets sent on this session so far."
-        ),
-        Field(
-            "RecoverableMsgSeqNumber", "H", "recoverable_msg_seq_number", "Number of recoverable messages among them."
-        ),
-        Field(
-            "WindowSize",
-            "H",
-            "window_size",
-            "Unacknowledged packets that the sender of this header allows.",
-            default=64,
-        ),
+        Field("UserMsgSequenceNumber", "H", "user_msg_sequence_number", "Packets sent on this session so far."),
+        Field("RecoverableMsgSeqNumber", "H", "recoverable_msg_seq_number", "Recoverable messages among them."),
+        Field("WindowSize", "H", "window_size", "Unacknowledged packets that its sender allows.", default=64),
         Field("Reserved", "H", None, "Ignored."),
     ),
 )

@@ -7,7 +7,7 @@ that the state names. Plain arrivals have no rows here: the states of the others
 from collections.abc import Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -123,15 +123,25 @@ class Arrival(NamedTuple):
         """Returns the number that it says was sent before it; None if its previous number says nothing."""
         return self.previous if 0 < self.previous < self.number else None
 
-    @classmethod
-    def read(cls, batches: Batches) -> Iterator[tuple[str, Iterator[Self]]]:
-        """Yields the rows of each scope, which lie next to each other."""
-        return groupby(read_rows(batches, cls), attrgetter("scope_key"))
+    @property
+    def skips_from(self) -> int | None:
+        """Returns the number after which all before its own were skipped, by its previous number or its counted gap."""
+        return min((low for low in (self.names_before, self.gap_begins) if low is not None), default=None)
+
+    @property
+    def may_hide_others(self) -> bool:
+        """Returns whether bytes are missing, or the state is assumed, between it and what set the state before it."""
+        return self.behind_gap or self.assumed or self.accepted is None
 
 
 ARRIVAL = row_of(Arrival, final_ack_class=U16)
 FALLING = ("falling_sequence", "falling_number", "replay_order")
 """The order in which the highest sequence and number of a scope come first."""
+
+
+def read_scopes(batches: Batches) -> Iterator[tuple[str, Iterator[Arrival]]]:
+    """Yields the rows of each scope, which lie next to each other."""
+    return groupby(read_rows(batches, Arrival), attrgetter("scope_key"))
 
 
 def _state(sequence: int | None, number: int | None) -> State | None:
@@ -143,7 +153,7 @@ def find_plain_runs(batches: Batches) -> Iterator[pa.RecordBatch]:
 
     After an arrival the state is known, and the next arrival names the state that it met: what lies between was plain.
     """
-    runs = (run for _, arrivals in Arrival.read(batches) for run in _plain_runs(arrivals))
+    runs = (run for _, arrivals in read_scopes(batches) for run in _plain_runs(arrivals))
     yield from write_rows(runs, ARRIVAL)
 
 

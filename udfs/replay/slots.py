@@ -3,8 +3,8 @@
 In this order, what passed a slot, what skipped it and what was sent are running values, so one slot is held at a time.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from schemas.explained import EXPLAINED
 from schemas.outcomes import LOSS_UNKNOWN, LOST, DeliveredBy, Outcome
-from udfs.replay.arrivals import Arrival
-from udfs.replay.outcomes import Case, Message, Occupants, Passing, Slot, delivered_by, distinct, outcome_of, witness
+from udfs.replay.arrivals import Arrival, read_scopes
+from udfs.replay.outcomes import Message, Slot, delivered_by, distinct, outcome_of, witness
 from udfs.replay.rows import Batches, write_rows
-from udfs.replay.unseen import Hole, Run, Skip, unseen_runs
 from udfs.replay.words import tx_sequence
 
 Row = Mapping[str, object]
@@ -28,74 +27,97 @@ def explain_slots(batches: Batches) -> Iterator[pa.RecordBatch]:
 
     Rows are `Arrival`s and runs of plain ones, scope by scope in FALLING order.
     """
-    explained = (row for _, arrivals in Arrival.read(batches) for row in _explain_scope(arrivals))
+    explained = (row for _, arrivals in read_scopes(batches) for row in _explain_scope(arrivals))
     yield from write_rows((tuple(map(row.get, EXPLAINED.names)) for row in explained), EXPLAINED)
 
 
+@dataclass(slots=True)
+class Above:
+    """Holds what the slots above, of the sequence at hand, say of the numbers below them."""
+
+    passed_by: Arrival | None
+    """The first arrival in any sequence after which the state had reached these numbers."""
+    slot: Arrival | None = None
+    """The first arrival in the last slot; None for a run of plain ones."""
+    skip: Arrival | None = None
+    """What says how far the numbers below it were skipped; of several, what goes lowest."""
+    gap_begins: int | None = None
+    """The number below the lowest counted gap."""
+    sent_to: int = 0
+    """The highest number of which a message says that it was sent."""
+
+
 def _explain_scope(arrivals: Iterator[Arrival]) -> Iterator[Row]:
-    passed_by: Passing | None = None
+    above = Above(None)
     for _, of_sequence in groupby(arrivals, attrgetter("sequence")):
-        skip: Skip | None = None
-        gap_begins: int | None = None
-        sent_to = 0
-        above: Arrival | None = None
+        above = Above(above.passed_by)
         for number, in_slot in groupby(of_sequence, attrgetter("number")):
             slot = list(in_slot)
-            first, is_run = slot[0], slot[0].plain_to is not None
-            seen_to = number if first.plain_to is None else first.plain_to
-            if above is not None and above.number > seen_to + 1:
-                yield from _of_hole(Hole(seen_to, above, skip, sent_to, passed_by))
-            above = None if is_run else first
-            if is_run:
-                sent_to = max(sent_to, seen_to - 1)
+            plain_to = slot[0].plain_to
+            yield from _unseen(number if plain_to is None else plain_to, above)
+            if plain_to is not None:
+                above.slot, above.sent_to = None, max(above.sent_to, plain_to - 1)
                 continue
-            skips = (Skip.of(arrival) for arrival in slot)
-            passed_by = min((one for one in (passed_by, _passing(slot)) if one is not None), default=None)
-            skip = min((one for one in (skip, *skips) if one is not None), default=None)
-            sent_to = max(sent_to, *(arrival.names_before or 0 for arrival in slot))
-            yield from _of_messages(slot, Slot(passed_by, gap_begins))
-            begins = (arrival.gap_begins for arrival in slot)
-            gap_begins = min((one for one in (gap_begins, *begins) if one is not None), default=None)
-        if above is not None:
-            yield from _of_hole(Hole(0, above, skip, sent_to, passed_by))
+            moving = next((arrival for arrival in slot if arrival.moves), None)
+            skipping = [one for one in (above.skip, *slot) if one is not None and one.skips_from is not None]
+            above.slot = slot[0]
+            above.passed_by = min(filter(None, (above.passed_by, moving)), key=attrgetter("replay_order"), default=None)
+            above.skip = min(skipping, key=attrgetter("skips_from", "replay_order"), default=None)
+            above.sent_to = max(above.sent_to, *(arrival.names_before or 0 for arrival in slot))
+            yield from map(_message_row, Slot(slot, above.passed_by, above.gap_begins).messages)
+            begins = (above.gap_begins, *(arrival.gap_begins for arrival in slot))
+            above.gap_begins = min((one for one in begins if one is not None), default=None)
+        yield from _unseen(0, above)
 
 
-def _passing(slot: list[Arrival]) -> Passing | None:
-    """Returns the first arrival in a slot that sets the state."""
-    moving = next((arrival for arrival in slot if arrival.moves), None)
-    if moving is None:
-        return None
-    doubtful = moving.assumed or moving.accepted is None
-    return Passing(moving.replay_order, moving.missing_runs, moving.behind_gap, doubtful, moving.key)
+def _unseen(seen_to: int, above: Above) -> Iterator[Row]:
+    """Yields rows for the numbers between the last slot and the highest one seen below it, 0 for none.
+
+    They were skipped, or sent, or may have been sent; a row is a run of numbers with one outcome and one cause.
+    Numbers at or below the state that the scope began at were delivered or expired earlier, and are in no run; nor is a
+    number that was neither skipped nor sent, unless the state went over it. In doubt a number is `unknown`: the state
+    passed it behind missing bytes or while it was assumed, or it is above an assumed state.
+    """
+    slot = above.slot
+    if slot is None or (slot.opening is not None and slot.sequence < slot.opening[0]):
+        return
+    begins, ends = seen_to + 1, slot.number - 1
+    if slot.opening is not None and slot.sequence == slot.opening[0]:
+        begins = max(begins, slot.opening[1] + 1)
+    unskipped_to = ends
+    if above.skip is not None and above.skip.skips_from is not None:
+        unskipped_to = min(ends, above.skip.skips_from)
+        if (first := max(above.skip.skips_from + 1, begins)) <= ends:
+            yield _run_row(first, ends, Outcome.EXPIRED_UNSEEN, above.skip, None)
+    if slot.due is None:
+        return
+    is_reached = (slot.sequence, ends) <= slot.state
+    first, decided_by = max(begins, slot.due), above.passed_by and above.passed_by.key
+    sent_to = min(unskipped_to, above.sent_to)
+    if first <= sent_to:
+        if is_reached:
+            in_doubt = above.passed_by is None or above.passed_by.may_hide_others
+            outcome = Outcome.UNKNOWN if in_doubt else Outcome.NEVER_SEEN
+        else:
+            outcome = Outcome.UNKNOWN if slot.state_assumed else Outcome.AWAITED
+        yield _run_row(first, sent_to, outcome, slot, decided_by)
+    first = max(first, above.sent_to + 1)
+    if is_reached and slot.sequence == slot.state_sequence and first <= unskipped_to:
+        yield _run_row(first, unskipped_to, Outcome.UNKNOWN, slot, decided_by)
 
 
-def _of_messages(slot: list[Arrival], known: Slot) -> Iterator[Row]:
-    by_message: dict[tuple[str, str, int], list[Arrival]] = defaultdict(list)
-    for arrival in slot:
-        by_message[arrival.message].append(arrival)
-    occupants = Occupants([Message(arrivals, known) for arrivals in by_message.values()])
-    for message in occupants.messages:
-        case = Case(message, occupants)
-        yield _message_row(case, outcome_of(case))
-
-
-def _message_row(case: Case, outcome: Outcome) -> Row:
-    message, first = case.message, case.message.first
-    refusals, proof = len(message.refusals), delivered_by(case, outcome)
+def _message_row(message: Message) -> Row:
+    outcome, first, refusals = outcome_of(message), message.first, len(message.refusals)
+    proof = delivered_by(message, outcome)
     stuck = outcome is Outcome.PENDING and refusals > 1
     seen = [arrival.captured_us for arrival in message.arrivals if arrival.captured_us is not None]
     accepted = [arrival.captured_us for arrival in message.arrivals if arrival.accepted]
     return {
-        **_slot(first.scope_key, first.sequence, first.number),
-        "source_queue_manager": first.source_queue_manager,
+        **_row_of(first, first.number, outcome),
         "message_id": first.message_id,
         "content_hash": first.content_hash,
         "numbers": 1,
-        "session_id": first.session_id,
-        "destination_queue": first.destination_queue,
         "label": first.label,
-        "outcome": outcome.value,
-        "lost": _lost(outcome),
         "stuck": stuck,
         "arrivals": len(message.arrivals),
         "refusals": refusals,
@@ -104,45 +126,38 @@ def _message_row(case: Case, outcome: Outcome) -> Row:
         "accepted_at": min((us for us in accepted if us is not None), default=None),
         "delivered_by": proof and proof.value,
         "final_ack_class": message.final_ack_class,
-        "witness": witness(case, outcome),
+        "witness": witness(message, outcome),
         "explanation": _of_message(outcome, proof, message.final_ack_class, stuck=stuck),
     }
 
 
-def _of_hole(hole: Hole) -> Iterator[Row]:
-    for run in unseen_runs(hole):
-        yield _run_row(hole, run)
-
-
-def _run_row(hole: Hole, run: Run) -> Row:
+def _run_row(first: int, last: int, outcome: Outcome, shown_by: Arrival, decided_by: str | None) -> Row:
+    """Returns the row of numbers that an arrival says were skipped or sent; `decided_by` is the key of what passed."""
     return {
-        **_slot(hole.above.scope_key, hole.above.sequence, run.first),
-        "source_queue_manager": run.shown_by.source_queue_manager,
-        "numbers": run.last - run.first + 1,
-        "session_id": run.shown_by.session_id,
-        "destination_queue": run.shown_by.destination_queue,
-        "outcome": run.outcome.value,
-        "lost": _lost(run.outcome),
+        **_row_of(shown_by, first, outcome),
+        "numbers": last - first + 1,
         "stuck": False,
         "arrivals": 0,
         "refusals": 0,
-        "witness": distinct((run.shown_by.key, run.decided_by)),
-        "explanation": _of_numbers(run),
+        "witness": distinct((shown_by.key, decided_by)),
+        "explanation": _of_numbers(outcome, first, last),
     }
 
 
-def _slot(scope_key: str, sequence: int, number: int) -> Row:
-    tx_sequence_id = sequence + _SIGN
+def _row_of(arrival: Arrival, number: int, outcome: Outcome) -> Row:
+    """Returns what rows on messages and on numbers have in common."""
+    tx_sequence_id = arrival.sequence + _SIGN
     return {
-        "scope_key": scope_key,
+        "scope_key": arrival.scope_key,
         "tx_sequence_id": tx_sequence_id,
         "tx_sequence": tx_sequence(tx_sequence_id),
         "tx_sequence_number": number,
+        "source_queue_manager": arrival.source_queue_manager,
+        "session_id": arrival.session_id,
+        "destination_queue": arrival.destination_queue,
+        "outcome": outcome.value,
+        "lost": None if outcome in LOSS_UNKNOWN else outcome in LOST,
     }
-
-
-def _lost(outcome: Outcome) -> bool | None:
-    return None if outcome in LOSS_UNKNOWN else outcome in LOST
 
 
 _OF_MESSAGE: Mapping[Outcome, str] = {
@@ -175,7 +190,7 @@ def _of_message(outcome: Outcome, proof: DeliveredBy | None, final_ack_class: in
     )
 
 
-def _of_numbers(run: Run) -> str:
+def _of_numbers(outcome: Outcome, first: int, last: int) -> str:
     """Returns what became of numbers that no message had in one sentence, and how many there are."""
     sentence = {
         Outcome.EXPIRED_UNSEEN: "No message with this number was seen, and its sender skipped it: it expired before it "
@@ -185,8 +200,7 @@ def _of_numbers(run: Run) -> str:
         Outcome.AWAITED: "A later message says that one with this number was sent, but none was seen yet, and the "
         "receiver waits for it.",
         Outcome.UNKNOWN: "The captures do not tell whether the receiver has it.",
-    }[run.outcome]
-    numbers = run.last - run.first + 1
-    if numbers == 1:
+    }[outcome]
+    if first == last:
         return sentence
-    return f"{sentence} This holds for {numbers} numbers, from {run.first} to {run.last}."
+    return f"{sentence} This holds for {last - first + 1} numbers, from {first} to {last}."
