@@ -4,10 +4,11 @@ import random
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 import wiretap
-from pipeline import WHOLE, frames, ingest, look, stream
+from pipeline import WHOLE, Ingested, frames, ingest, look, stream
 from wiretap import (
     ACK,
     BILLION,
@@ -28,8 +29,13 @@ from wiretap import (
     tcp,
 )
 
-from udfs.passes import preframe
+from jobs.simulator import simulate
+from udfs.passes import assemble, preframe
+from udfs.passes.options import IngestOptions
+from udfs.tcp.connections import Direction
+from udfs.tcp.overlap import Overlap, Piece, deliver
 
+WITHOUT_BODIES = IngestOptions()
 REQUEST, REQUESTS = stream(random.Random(1), 30)
 RESPONSE, RESPONSES = stream(random.Random(2), 20)
 TALK = conversation(random.Random(3), REQUEST, RESPONSE)
@@ -261,3 +267,50 @@ def test_stray_syn_and_stream_of_acknowledgments_only(tmp_path: Path) -> None:
     sent = [Sent(False, 1000, 0, SYN), Sent(True, 5000, 1001, SYN | ACK), Sent(True, 5001, 3001, ACK)]
     found = look(tmp_path, pcap(wiretap.records(frames(sent))))
     assert [(s["recovered_bytes"], s["missing_bytes"], s["first_ns"]) for s in found.streams] == [(0, 2000, None)]
+
+
+# --- connections that are not in memory as a whole --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some MB of simulated traffic with disorder, in one file."""
+    folder = tmp_path_factory.mktemp("traffic")
+    simulate(str(folder), 11, 2500, bodies=(1000, 1000), disorder=0.01, file_bytes=1 << 40)
+    (file,) = folder.glob("*.pcap")
+    return file
+
+
+@pytest.fixture(scope="module")
+def unsplit(capture: Path) -> Ingested:
+    found = ingest([capture], replace(WITHOUT_BODIES, split_bytes=1 << 40))
+    assert found.framed_runs > 10
+    assert len(found.packets) > 2500
+    return found
+
+
+@pytest.mark.parametrize("window_bytes", [80_000, 120_000])
+@pytest.mark.parametrize("split_bytes", [300_000, 1 << 40])
+def test_fault_87_what_is_out_of_reach_is_handed_on(
+    capture: Path, unsplit: Ingested, window_bytes: int, split_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed = []
+
+    def counting(side: Direction, overlap: Overlap, before: int | None = None, **more: Any) -> list[Piece]:
+        pieces = deliver(side, overlap, before, **more)
+        handed.append(before is not None and bool(pieces))
+        return pieces
+
+    monkeypatch.setattr(assemble, "deliver", counting)
+    found = ingest([capture], replace(WITHOUT_BODIES, window_bytes=window_bytes, split_bytes=split_bytes))
+    assert len(found.captures[0]["cursors"]) > 3 or split_bytes > 1 << 30
+    assert sum(handed) > 5
+    assert found.found == unsplit.found
+
+
+def test_what_comes_too_late_does_not_depend_on_splits(capture: Path) -> None:
+    """In a window narrower than the disorder, segments are missing, the same ones in every split."""
+    narrow = replace(WITHOUT_BODIES, window_bytes=30_000)
+    one, *others = (ingest([capture], replace(narrow, split_bytes=split)) for split in (1 << 40, 300_000, 50_000))
+    assert one.gaps
+    assert [other.found for other in others] == [one.found] * 2

@@ -106,20 +106,6 @@ def empty() -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def test_the_dashboard_is_full_of_widgets_that_do_not_overlap() -> None:
-    (page,) = BOARD["pages"]
-    cells = [
-        (x, y)
-        for one in page["layout"]
-        for x in range(one["position"]["x"], one["position"]["x"] + one["position"]["width"])
-        for y in range(one["position"]["y"], one["position"]["y"] + one["position"]["height"])
-    ]
-    assert len(set(cells)) == len(cells)
-    assert {x for x, _ in cells} == set(range(6))
-    names = [one["widget"]["name"] for one in page["layout"]]
-    assert len(set(names)) == len(names)
-
-
 def test_each_widget_shows_columns_of_its_query(empty: duckdb.DuckDBPyConnection) -> None:
     columns = {name: set(empty.sql(statement).columns) for name, statement in DATASETS.items()}
     used: dict[str, set[str]] = {name: set() for name in DATASETS}

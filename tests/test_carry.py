@@ -1,11 +1,12 @@
 """Captures read one night after another, each only once: the tables are those of one night with all of them."""
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
@@ -14,11 +15,17 @@ from pipeline import WHOLE, frames, ingest_more, stream
 from random_packets import any_packet, damaged, user_message
 from test_framing import hostile_stream
 from tiers import merge_needs
-from wiretap import Sent, conversation, fast_open, pcap
+from warehouses import config
+from wiretap import ACK, PSH, Sent, conversation, fast_open, goodbye, handshake, msmq, pcap
 
-from jobs.app.errors import JobError
+from jobs.app.errors import JobError, UsageError
 from jobs.engine.in_process import InProcess
+from jobs.ingestion import connections
+from jobs.ingestion.captures import Place
+from jobs.steps import ingest
+from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.staging import HISTORY
 from udfs.msmq import framing, stream_window
 from udfs.passes import preframe
 from udfs.passes.options import IngestOptions
@@ -35,13 +42,14 @@ class Repeated(NamedTuple):
 
 
 def same(
-    tmp_path: Path, captures: list[bytes], options: IngestOptions = WHOLE, order: Sequence[int] | None = None
+    tmp_path: Path, captures: list[bytes], options: IngestOptions = WHOLE, order: Sequence[list[int]] | None = None
 ) -> Repeated:
-    """Reads the captures in one night, and one a night in this order; the tables are the same."""
+    """Reads the captures in one night, and in nights of this order, by default one each; the tables are the same."""
     uris = written(tmp_path, captures)
     once, nights = InProcess(50), InProcess(50)
     ingest_more(once, uris, options)
-    found = [ingest_more(nights, [uris[at]], options) for at in order or range(len(uris))]
+    order = order or [[at] for at in range(len(uris))]
+    found = [ingest_more(nights, [uris[at] for at in night], options) for night in order]
     for table in TABLES:
         assert sorted_rows(nights.read(table)) == sorted_rows(once.read(table)), table.name
     return Repeated(sum(night.needs_payload for night in found), sum(night.rewinds for night in found))
@@ -107,7 +115,7 @@ def test_nights_are_one_night(
         sent = conversation(rng, request, response, largest=rng.choice([100, 1460]))
         talks += frames(DAMAGE[damage](rng, sent), client=("10.0.0.1", 50_000 + flow))
     captures = cut(rng, talks, rng.randrange(2, 6))
-    order = rng.sample(range(len(captures)), len(captures)) if late else None
+    order = [[at] for at in rng.sample(range(len(captures)), len(captures))] if late else None
     same(tmp_path, captures, replace(WHOLE, overlap=list(Overlap)[seed % len(Overlap)]), order)
 
 
@@ -173,6 +181,20 @@ def test_data_on_a_syn_whose_answer_is_of_the_next_night(
     same(tmp_path, [pcap(records[:records_of_first]), pcap(records[records_of_first:])])
 
 
+def test_a_late_capture_undoes_nothing_that_its_neighbour_filled(tmp_path: Path) -> None:
+    """The second capture has a segment that was lost in the first; the third comes when the fourth is there."""
+    text = b"".join(msmq(600, bytes([number]) * 584) for number in range(50))
+    sent = [Sent(False, 1001 + at, 5001, ACK | PSH, text[at : at + 1000]) for at in range(0, len(text), 1000)]
+    parts = [
+        [*handshake(1000, 5000), *sent[:10], *sent[11:15], Sent(True, 5001, 1001 + 10_000, ACK)],
+        [sent[10], *sent[15:20]],
+        sent[20:25],
+        [*sent[25:], *goodbye(1001 + len(text), 5001)],
+    ]
+    taken = iter(wiretap.records(frames(chain.from_iterable(parts))))
+    same(tmp_path, [pcap(islice(taken, len(part))) for part in parts], order=[[0], [1, 3], [2]])
+
+
 def thirds(tmp_path: Path) -> list[str]:
     """Three captures of one connection."""
     rng = random.Random(1)
@@ -215,3 +237,64 @@ def test_a_late_capture_is_refused_when_nothing_is_left_to_resume_from(tmp_path:
     with pytest.raises(JobError, match="put these back"):
         ingest_more(engine, uris[:1], WHOLE)
     assert engine.read(CAPTURES).height == 1
+
+
+# --- from which state a connection goes on when bytes come that belong before the latest ------------------------------
+
+FAR = 3 << 20
+
+
+def state(*sides: dict[str, Any]) -> str:
+    orderly = {"isn": 0, "acked": FAR, "fixed": 1, "done": FAR, "gaps": []}
+    return json.dumps({"connections": [{"instance": 0, "sides": [orderly, orderly | side]} for side in sides]})
+
+
+@pytest.mark.parametrize(
+    ("side", "is_complete"),
+    [
+        ({}, True),
+        ({"gaps": [[50, 10], [1 << 20, 10]]}, True),
+        ({"gaps": [[50, 10], [FAR - 100_000, 10]]}, False),  # its frame may be captured late
+        ({"gaps": [[2000, 10]], "acked": 1500}, False),  # it will be sent again
+        ({"gaps": [[2000, 10]], "acked": None}, False),
+        ({"isn": None}, True),
+        ({"isn": None, "done": 100_000}, False),  # an earlier byte may be captured late
+        ({"isn": None, "done": 0, "fixed": None, "acked": None}, True),
+    ],
+)
+def test_a_state_is_complete_when_nothing_before_it_can_still_come(side: dict[str, Any], *, is_complete: bool) -> None:
+    assert connections.is_complete(state({}, side)) is is_complete
+
+
+@pytest.mark.parametrize(
+    ("states", "rewind", "latest_complete"),
+    [
+        ([{"gaps": [[FAR - 1, 1]]}, {}, {}], False, "capture 3"),
+        ([{}, {}, {"gaps": [[FAR - 1, 1]]}], False, "capture 2"),
+        ([{}, {"gaps": [[FAR - 1, 1]]}, {}], True, "capture 1"),
+        ([{}], True, None),
+        ([], False, None),
+    ],
+)
+def test_the_latest_complete_state_counts(
+    states: list[dict[str, Any]], *, rewind: bool, latest_complete: str | None
+) -> None:
+    rows = [history(first_ns=at, capture_id=f"capture {at}", state=state(side)) for at, side in enumerate(states, 1)]
+    rows += [history(capture=7), history(rewind=rewind), history(first_ns=10, state=state({}), capture_id="later")]
+    connection = connections.collect_history(b"a", rows, {7: Place(9, 9, "now")})
+    found = connections.last_complete_state(connection, rewind=rewind)
+    assert (found and found["capture_id"]) == latest_complete
+
+
+def history(**columns: Any) -> dict[str, Any]:
+    """Returns a row of HISTORY."""
+    return dict.fromkeys(HISTORY.names) | {"packed": b"a"} | columns
+
+
+def test_tables_of_before_the_first_release_are_refused(tmp_path: Path) -> None:
+    """They keep the states of connections elsewhere, so that a connection would begin again."""
+    spark: Any = None
+    tables = Warehouse(spark, str(tmp_path))
+    tables.create(replace(INTERNAL_CONNECTIONS, name="connection_states"))
+    with pytest.raises(UsageError, match=r"before 0\.1\.0.*Ingest the captures into a new warehouse"):
+        ingest.step(tables, config(tmp_path), [])

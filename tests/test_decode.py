@@ -6,14 +6,13 @@ import random
 import struct
 import zlib
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from one_packet import decode_packet
-from random_packets import GUIDS, PARTS, Stored, any_packet, batch, damaged, stored, tables, user_message
+from random_packets import GUIDS, Stored, any_packet, batch, damaged, stored, tables
 from tiers import merge_needs
 from worked_examples import EXAMPLES, RECEIVER, SENDER, SID
 
@@ -96,14 +95,6 @@ def test_a_dropped_body_leaves_its_checksum(example: str) -> None:
         assert keyed == [zlib.crc32(digest) if body else None]
 
 
-def test_every_combination_of_headers_decodes_alike_in_batch_and_alone_with_and_without_body() -> None:
-    rng = random.Random(1)
-    chosen = [parts for count in range(len(PARTS) + 1) for parts in combinations(PARTS, count)]
-    packets = [user_message(rng, parts) for parts in chosen for _ in range(4)]
-    assert len(packets) == 4 << len(PARTS)
-    assert not any(isinstance(row, DecodeError) for row in agree_without_bodies(packets))
-
-
 @pytest.mark.parametrize("count", merge_needs([4_000], [4_000, 10_000]))
 def test_damaged_packets_decode_alike_in_batch_and_alone_with_and_without_body(count: int) -> None:
     rng = random.Random(2)
@@ -179,17 +170,6 @@ def test_nothing_outside_a_packet_is_read() -> None:
         starts = 64 + np.cumsum(sizes + 64) - sizes - 64
         outlines.append(find_headers(PacketBatch.whole(buffer, starts, sizes))[0])
     assert all((outlines[0][name] == outlines[1][name]).all() for name in outlines[0])
-
-
-def test_the_common_packets_never_leave_the_batch_path() -> None:
-    rng = random.Random(5)
-    parts = [part for part in PARTS if part not in ("soap", "multi")]
-    packets = [user_message(rng, rng.sample(parts, rng.randrange(len(parts)))) for _ in range(500)]
-    packets += [EXAMPLES[name] for name in EXAMPLES if name != "B"]
-    sizes = np.array([len(packet) for packet in packets])
-    buffer = np.frombuffer(b"".join(packets), np.uint8)
-    _, alone = find_headers(PacketBatch.whole(buffer, np.cumsum(sizes) - sizes, sizes))
-    assert not alone
 
 
 SOUND = EXAMPLES["A"]
@@ -442,17 +422,6 @@ def test_every_field_of_every_header_is_a_column() -> None:
         if header not in parts:
             assert {column.name for column in header_columns(header)} - LEFT_OUT <= columns
     assert not LEFT_OUT & columns
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_batches_have_the_schema_of_their_table(count: int) -> None:
-    both = DecodedBatch(batch([kept(packet) for packet in EXAMPLES.values()] * count))
-    for table in DECODED_TABLES:
-        rows = both.rows(table)
-        assert rows.schema == table.arrow
-        assert rows.num_rows == count * {"messages": 2, "acks": 2, "handshakes": 2, "session_acks": 1}[table.name]
-        rows.validate(full=True)
-    assert both.undecodable().num_rows == 0
 
 
 def test_a_worker_with_a_copy_of_the_table_finds_the_rows() -> None:

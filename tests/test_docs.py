@@ -3,20 +3,25 @@
 import doctest
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bench_nights import BYTES_PER_MESSAGE, HEADING, on_page
+from bench_nights import BYTES_PER_MESSAGE, HEADING
 from document import pages
 from pyspark.sql import SparkSession
 
 from jobs import cli
 from jobs.app.command import Summary
+from jobs.app.command_line import command_parser
 from jobs.app.config import DECLARED, DEFAULTS
+from jobs.simulator import simulate
+from schemas import wire
 from schemas.replay import Verdict
-from schemas.wire import LATEST_ORDER_ACK_MS
+from schemas.tables import TABLES
+from schemas.violations import Fault, Violation
 from udfs.capture.files import EXPANSION_LIMIT
 from udfs.derive.conversations.copies import MOST_ALIKE
 from udfs.derive.replay import acks, marks
@@ -165,7 +170,7 @@ def test_figures_on_pages_are_those_of_the_program() -> None:
         ),
         "docs/speed-and-cost.md": (f"{DEFAULTS.in_memory_bytes >> 30} GiB (`in_memory_bytes`)",),
         "SECURITY.md": (f"at most {EXPANSION_LIMIT} times its own",),
-        "DECISIONS.md": (f"{LATEST_ORDER_ACK_MS / 1_000} s later",),
+        "DECISIONS.md": (f"{wire.LATEST_ORDER_ACK_MS / 1_000} s later",),
     }
     for name, parts in said.items():
         page = " ".join((ROOT / name).read_text().replace("**", "").split())
@@ -180,12 +185,6 @@ def test_the_fleet_costs_what_the_benchmark_says() -> None:
     hours = gigabytes * 1e3 * float(cpu_s) / float(megabytes) / 3_600
     assert f"make {gigabytes:.0f} GB of captures ({BYTES_PER_MESSAGE:,} bytes a message" in page
     assert f"{hours:.1f} core-hours a day" in page
-
-
-def test_a_benchmark_replaces_the_end_of_its_page() -> None:
-    page = (DOCS / "speed-and-cost.md").read_text()
-    head, _, _ = page.partition(HEADING)
-    assert on_page(page, "found") == f"{head}{HEADING}\n\nfound\n"
 
 
 def test_the_worked_trace_is_what_the_rule_does() -> None:
@@ -218,3 +217,86 @@ def test_options_on_the_pages_are_there() -> None:
         for line in own.splitlines():
             if "msmq-replay" in line or line.startswith("`--"):
                 assert set(re.findall(r"(?<!-)--[a-z][a-z-]+", line)) <= known, line
+
+
+# --- the lines for cron and systemd in docs/every-night.md, run as they stand there ----------------------------------
+
+EVERY_NIGHT = (DOCS / "every-night.md").read_text()
+PROGRAM = "/opt/msmq-replay/.venv/bin/msmq-replay"
+
+
+def cron_command() -> str:
+    """What cron gives to the shell: without the times and the user, and with no `%`, which cron takes for a newline."""
+    (line,) = re.findall(r"^30 6 \* \* \* msmq (.*)$", EVERY_NIGHT, re.MULTILINE)
+    assert "%" not in line
+    return str(line)
+
+
+def mail_of(command: str, captures: Path, folder: Path) -> str:
+    """What cron would mail of the command: all that it prints."""
+    moved = {PROGRAM: str(ROOT / ".venv/bin/msmq-replay"), "/data/pcap": str(captures), "/data/msmq": str(folder)}
+    for name, place in moved.items():
+        command = command.replace(name, place)
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_both_examples_fail_on_what_an_operator_must_see() -> None:
+    (cron,) = re.findall(r"\$\((.*?) 2>", cron_command())
+    (unit,) = re.findall(rf"^ExecStart=({PROGRAM}.*)$", EVERY_NIGHT, re.MULTILINE)
+    assert cron == unit
+    program, command, *options = shlex.split(cron)
+    assert (program, command) == (PROGRAM, "nightly")
+    fail_on = vars(command_parser("nightly").parse_args(options))["fail_on"]
+    assert set(fail_on if isinstance(fail_on, list | tuple) else fail_on.split(",")) == {"lost", "stuck", "unknown"}
+
+
+def test_a_run_that_cannot_begin_is_mailed_with_its_reason(tmp_path: Path) -> None:
+    mail = mail_of(cron_command(), tmp_path / "nowhere", tmp_path / "msmq")
+    assert "nowhere" in mail
+
+
+@pytest.mark.spark
+def test_the_mail_of_a_loss_begins_with_it_and_says_what_to_do(tmp_path: Path) -> None:
+    simulate(str(tmp_path / "pcap"), 1, 0, is_demo=True)
+    mail = mail_of(cron_command(), tmp_path / "pcap", tmp_path / "msmq").splitlines()
+    assert mail[0].startswith("21 messages were lost since 2026-03-03 08:24:26 UTC, to ")
+    assert " 104 messages are stuck since 2026-03-03 08:05:33 UTC, to " in mail[0]
+    advice = [line for line in mail if line.lstrip().startswith("What to do: ")]
+    assert len(advice) == 2
+    assert any("Two machines have one queue manager GUID" in line for line in advice)
+    assert any(line.startswith("report ") for line in mail)
+
+
+# --- generated pages --------------------------------------------------------------------------------------------------
+
+
+SECTION = re.compile(r"\[MS-(MQQB|MQMQ)\] \d+(\.\d+)+")
+
+
+@pytest.mark.parametrize("name", pages())
+def test_the_committed_page_is_what_the_declarations_give(name: str) -> None:
+    committed = (DOCS / name).read_text(encoding="utf-8")
+    assert committed == pages()[name], "run: make docs"
+
+
+@pytest.mark.parametrize("header", wire.HEADERS, ids=lambda header: header.name)
+def test_a_header_has_its_section_and_every_field_a_comment(header: wire.Header) -> None:
+    assert SECTION.fullmatch(header.section)
+    assert header.presence
+    for field in header.fields:
+        assert field.comment.endswith((".", "…"))
+        assert all(bits.comment.endswith(".") for bits in field.bits)
+
+
+@pytest.mark.parametrize("rule", [*Fault, *Violation])
+def test_a_rule_has_its_section_and_sentence(rule: Fault | Violation) -> None:
+    assert SECTION.fullmatch(rule.section)
+    assert rule.sentence
+
+
+def test_every_table_and_column_has_a_comment() -> None:
+    for table in TABLES:
+        assert table.comment
+        assert all(column.comment for column in table)

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from worked_examples import EXAMPLES
 
 from jobs import cli
 from jobs.app.config import Config
@@ -131,15 +130,3 @@ def test_standard_input_may_be_missing(
     monkeypatch.setattr(sys, "stdin", given and io.TextIOWrapper(given))
     assert cli.main(["decode-packet", "-"]) == 2
     assert capsys.readouterr().err == f"msmq-replay decode-packet: {said}\n"
-
-
-def test_a_pipe_with_a_packet_is_given_as_standard_input(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reader, writer = os.pipe()
-    os.write(writer, EXAMPLES["D"])
-    os.close(writer)
-    with os.fdopen(reader, encoding="latin-1") as piped:
-        monkeypatch.setattr(sys, "stdin", piped)
-        assert cli.main(["decode-packet", "-"]) == 0
-    assert capsys.readouterr().out.startswith("session_ack, 36 bytes\n")

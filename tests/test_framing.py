@@ -314,13 +314,3 @@ def test_fault_66_fake_headers_in_linear_time() -> None:
         holes = [(i * 100, many[i * 17 : i * 17 + 99]) for i in range(10_000)]
         packets, unframed = faults(holes)
         assert sum(size for _, size in packets) + sum(size for _, size, _ in unframed) == 990_000
-
-
-def test_packets_on_both_sides_of_a_window() -> None:
-    """Searches across the end of the window without skipping a packet that continues after it."""
-    lead = framing._WINDOW - 1_000_000
-    stream = bytes(lead) + msmq(3 << 20) + msmq(2 << 20) + C
-    parts = [stream[at : at + 65_536] for at in range(0, len(stream), 65_536)]
-    packets, unframed = frame([(0, stream)], cut=lambda _: parts)
-    assert packets == [(lead, 3 << 20), (lead + (3 << 20), 2 << 20), (lead + (5 << 20), 48)]
-    assert [(u.offset, u.length) for u in unframed] == [(0, lead)]

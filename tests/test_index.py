@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pipeline import Row, index_captures
 from test_files import zstd
-from test_reader import damaged_file, frames
+from test_reader import frames
 from wiretap import BILLION, Record, pcap, pcap_header, pcap_record, pcapng
 
 from schemas.ingest import CaptureReason, CaptureStatus, Compression
 from udfs.capture import files
-from udfs.capture.files import Source, open_source
+from udfs.capture.files import open_source
 from udfs.capture.reader import open_capture, read_blocks
 from udfs.capture.records import NO_TIME, Cursor
 from udfs.passes import index
@@ -103,46 +103,6 @@ def test_a_windows_trace_is_refused_with_the_way_to_convert_it(tmp_path: Path) -
     row = index_file(tmp_path / "a.etl")
     assert (row["status"], row["reason"]) == ("unreadable", "bad_magic")
     assert "pktmon etl2pcap" in row["detail"]
-
-
-def test_each_byte_is_read_about_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = 0
-
-    class Counted:
-        def __init__(self, source: Source) -> None:
-            self.fault = source.fault
-            self._source = source
-
-        def read(self, size: int) -> bytes:
-            nonlocal read
-            data = self._source.read(size)
-            read += len(data)
-            return data
-
-    def counted(uri: str, compression: Compression, offset: int = 0) -> Counted:
-        return Counted(open_source(uri, compression, offset))
-
-    path = tmp_path / "a"
-    monkeypatch.setattr(index, "open_source", counted)
-    for make in (pcap, pcapng):
-        path.write_bytes(make(SOME * 10))
-        size = path.stat().st_size
-        read = 0
-        index_file(path)
-        assert size <= read <= size * 1.001
-
-
-# --- damage -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("style", ["plain", "modified", "pcapng"])
-def test_damaged_files(style: str, seed: int, tmp_path: Path) -> None:
-    rng = random.Random(seed)
-    content = frames(rng, 100, smallest=rng.choice([14, 54]), largest=rng.choice([100, 1514, 9000]))
-    data, _ = damaged_file(rng, style, content)
-    data = data[: len(data) - rng.choice([0, 0, rng.randrange(60)])]
-    index_exactly(tmp_path / "a", data)
 
 
 def test_steps_of_a_clock_are_told_from_damage(tmp_path: Path) -> None:

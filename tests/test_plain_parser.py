@@ -9,17 +9,22 @@ from itertools import combinations
 
 from one_packet import decode_packet
 from plain_parser import parse
-from random_packets import PARTS, any_packet, tables, user_message
+from random_packets import PARTS, any_packet, stored, tables, user_message
 from worked_examples import EXAMPLES, PUBLISHED
 
 COMBINATIONS = [parts for count in range(len(PARTS) + 1) for parts in combinations(PARTS, count)]
 
 
 def three_agree(packets: list[bytes]) -> None:
-    for packet, run_in_parallel in zip(packets, tables([(each, None, len(each)) for each in packets]), strict=True):
+    """With and without bodies."""
+    without_bodies = [stored(packet) for packet in packets]
+    in_batch = tables([(packet, None, len(packet)) for packet in packets])
+    assert tables(without_bodies) == in_batch
+    for packet, without_body, together in zip(packets, without_bodies, in_batch, strict=True):
         alone = decode_packet(packet, None, len(packet))
         assert isinstance(alone, dict), (packet.hex(), alone)
-        assert run_in_parallel == {name: alone[name] for name in run_in_parallel}, packet.hex()
+        assert decode_packet(*without_body) == alone, packet.hex()
+        assert together == {name: alone[name] for name in together}, packet.hex()
         plain = parse(packet)
         expected = {name: plain.get(name) for name in alone if name != "violations"}
         assert {name: value for name, value in alone.items() if name != "violations"} == expected, packet.hex()

@@ -227,14 +227,6 @@ def holder(warehouse: Warehouse) -> LockState | None:
 WHOLE = {table: ["a", "b", "c"] for table in TABLES}
 
 
-def test_a_night_is_recorded_and_the_next_finds_nothing_to_do(warehouse: Warehouse) -> None:
-    Run(warehouse).night("a", "b", "c")
-    assert warehouse.content == WHOLE
-    before = {table: warehouse.rows[table][:] for table in TABLES[1:]}
-    Run(warehouse).night("a", "b", "c")
-    assert {table: warehouse.rows[table] for table in TABLES[1:]} == before
-
-
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_runs_at_once_some_of_them_killed_end_as_one(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, seed: int

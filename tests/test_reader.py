@@ -28,10 +28,9 @@ from wiretap import (
 
 from schemas.ingest import CaptureFormat, CaptureReason
 from udfs.capture.files import Fault
-from udfs.capture.reader import join_small, open_capture, read_blocks
+from udfs.capture.reader import open_capture, read_blocks
 from udfs.capture.records import EARLIEST_NS, LATEST_NS, NO_TIME, Cursor, Records
 
-BROKEN = block(5, b"")[:-4] + bytes(4)
 SIZES = (5_000, 1 << 16, 8 << 20)
 DAY = NEW_YEAR * BILLION
 
@@ -561,32 +560,3 @@ def test_fault_25_memory_is_bounded() -> None:
     assert last.offset == (5 << 30) + (100 << 20)
     assert last.frame == count > 90_000
     assert peak < 24 << 20
-
-
-def broken_up(rng: random.Random) -> bytes:
-    """A few thousand good blocks, some of them large, between broken ones and packets of no interface."""
-    good = [enhanced(rng.randbytes(rng.choice((20, 60, 1_400, 60_000)))) for _ in range(30)]
-    bad = [BROKEN, enhanced(b"", number=9), rng.randbytes(44)]
-    return section() + interface() + b"".join(rng.choice(good if rng.random() < 0.7 else bad) for _ in range(3_000))
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_joined_blocks_hold_the_same_records_and_faults_in_few_stretches(size: int) -> None:
-    data = broken_up(random.Random(size))
-    records: list[Read] = []
-    found: list[Fault] = []
-    stretches = list(join_small(read_blocks(Bytes(data, start(data).offset), start(data), None, size)))
-    for stretch in stretches:
-        records += rows_of(stretch.records, stretch.base)
-        found += stretch.faults
-    assert (records, sorted(found, key=lambda fault: fault.offset)) == read(data, size=size)
-    assert len(found) > 500
-    assert len(stretches) < len(data) / (1 << 19) + len(found) / 500
-
-
-def test_what_is_joined_is_bounded_in_bytes_and_faults() -> None:
-    data = section() + interface() + enhanced(b"", number=9) * 3_500 + (enhanced(bytes(4_000)) * 9 + BROKEN) * 200
-    stretches = list(join_small(read_blocks(Bytes(data, 0), start(data), None, 1 << 14)))
-    assert sum(len(stretch.records.start) for stretch in stretches) == 1_800
-    assert max(len(stretch.records.buffer) for stretch in stretches) <= 1 << 20
-    assert max(len(stretch.faults) for stretch in stretches) < 1_500
