@@ -71,7 +71,6 @@ def costs(nights: list[Watched]) -> str:
 
 
 def main() -> int:
-    """Runs the nights, prints what they cost, and returns the exit code."""
     parser = argparse.ArgumentParser("python tests/bench_growth.py", allow_abbrev=False)
     parser.add_argument("--nights", type=int, default=30)
     parser.add_argument("--megabytes", type=float, default=7, help="size of the capture of a night")

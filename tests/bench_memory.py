@@ -15,7 +15,7 @@ from unittest import mock
 
 import polars as pl
 from made_rows import made
-from replay_tables import replay_all
+from replay_tables import replay
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying.sources import read_sources
@@ -66,7 +66,7 @@ def measure(messages: int, scopes: int) -> list[Held]:
 
     sources = read_sources(InProcess(load=lambda table, *_: tables.get(table, schema_of(table.arrow).to_frame())))
     with mock.patch.object(InProcess, "derive", derive), mock.patch.object(InProcess, "run", run):
-        replay_all(sources)
+        replay(sources)
     return sorted(found, reverse=True)
 
 

@@ -329,7 +329,6 @@ def on_page(page: str, found: str) -> str:
 
 
 def main() -> int:
-    """Runs the benchmark and returns the exit code."""
     parser = argparse.ArgumentParser("python tests/bench_nights.py", allow_abbrev=False)
     parser.add_argument("--megabytes", type=int, default=500, help="size of the capture")
     parser.add_argument("--largest", type=int, default=0, help="size of a larger one, to see how the cost grows")

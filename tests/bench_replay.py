@@ -52,7 +52,6 @@ def _row(name: str, run: Watched) -> str:
 
 
 def main() -> None:
-    """Replays the given numbers of messages and scopes, and prints the cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--scopes", type=int, nargs="+", default=[1, 1_000, 100_000])

@@ -1,22 +1,15 @@
-"""Rows of a warehouse's tables, or of DataFrames, as the second computation of findings takes them."""
+"""Rows of a replay's tables, as the second computation of findings takes them."""
 
-from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import plain_clock
+import plain_copies
 import polars as pl
-from deltalake import DeltaTable
 from plain_replay import Night
 from plain_words import Finding, Row, Rows
 from replay_tables import TABLES as READ
 from replay_tables import Replayed
 
 from schemas.replay import FindingKind
-from schemas.table import Table
-from schemas.tables import TABLES
-from udfs.derive.frames import to_frame
 
 ARRIVING = ("messages", "acks", "session_acks")
 
@@ -26,41 +19,12 @@ def plain(rows: pl.DataFrame) -> list[Row]:
     return rows.with_columns(pl.selectors.datetime().dt.timestamp("us")).to_dicts()
 
 
-def complete(rows: Iterable[Row], table: Table) -> list[Row]:
-    """Returns rows with all columns of their table, null where they have none; times are whole numbers."""
-    return [dict.fromkeys(table.names) | {name: _micros(value) for name, value in row.items()} for row in rows]
-
-
-def _micros(value: Any) -> Any:
-    if not isinstance(value, datetime):
-        return value
-    return (value.replace(tzinfo=value.tzinfo or UTC) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
-
-
-def warehouse_rows(warehouse: Path, captures: Iterable[Path]) -> Rows:
-    """Returns the rows of a warehouse of these captures; see `with_conversations`."""
-    tables: Rows = {}
-    for table in TABLES:
-        place = warehouse / table.name
-        there = plain(to_frame(DeltaTable(str(place)).to_pyarrow_table())) if place.exists() else []
-        tables[table.name] = [with_keys(row) for row in complete(there, table)]
-    has_copies = any(row["copy_of"] is not None for row in tables["stream_ends"])
-    return with_conversations(tables, Night(captures) if has_copies else None)
-
-
 def replayed_rows(replayed: Replayed, night: Night | None = None) -> Rows:
     """Returns the rows of all tables of a replay; `night` is the second ingest of its captures."""
-    given, explained = replayed.sources, replayed.explained
-    tables = {name: getattr(given, name) for name in READ} | {
-        "stream_ends": replayed.inputs.every_end,
-        "verdicts": replayed.verdicts,
-        "outcomes": explained.outcomes,
-        "sequences": replayed.sequences,
-        "transactions": replayed.transactions,
-        "findings": explained.findings,
-        "incidents": explained.incidents,
-    }
-    rows = {name: plain(of) for name, of in tables.items()}
+    tables = {name: getattr(replayed.sources, name) for name in READ}
+    names = ("stream_ends", "verdicts", "outcomes", "sequences", "transactions", "findings", "incidents")
+    tables |= {name: replayed.tables[name] for name in names}
+    rows = {name: list(map(with_keys, plain(of))) for name, of in tables.items()}
     has_copies = any(row["copy_of"] is not None for row in rows["stream_ends"])
     return with_conversations(rows, night if has_copies else None)
 
@@ -79,7 +43,7 @@ def with_conversations(tables: Rows, night: Night | None = None) -> Rows:
     `night` is the second ingest of captures that hold conversations twice.
     """
     steps = {row["capture_id"]: row["clock_steps"] or [] for row in tables["captures"]}
-    timed = plain_clock.in_order(tables, steps)
+    timed = plain_copies.in_order(tables, steps)
     once: Rows = night.tables if night else timed
     new = tables | {f"timed_{name}": timed[name] for name in ARRIVING}
     new |= {f"once_{name}": once[name] for name in ARRIVING[:2]} | {"every_message": tables["messages"]}
@@ -93,6 +57,5 @@ def with_conversations(tables: Rows, night: Night | None = None) -> Rows:
 
 
 def finding_of(row: Row) -> Finding:
-    """Returns a row of FINDINGS."""
     values: dict[str, Any] = {name: row[name] for name in Finding._fields}
     return Finding(**values | {"kind": FindingKind(row["kind"]), "witness": tuple(row["witness"])})

@@ -1,10 +1,6 @@
-"""Nights one after another in this process, each of which judges only what the last one did not settle.
-
-Run it to compare more histories: `PYTHONPATH=. python tests/histories.py captures 0 500`, or `rows`.
-"""
+"""Nights one after another in this process, each of which judges only what the last one did not settle."""
 
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,22 +184,3 @@ def first_night(rng: random.Random, row: Row, nights: int) -> int:
 def as_of(row: Row, is_whole: bool) -> Row:
     """Returns a row of STREAMS, which tells less while a connection goes on."""
     return row if is_whole else row | {"closed": False, "acked_bytes": None}
-
-
-HISTORIES = {"captures": of_captures, "rows": of_rows}
-
-
-def main(kind: str, first: int, last: int) -> int:
-    """Compares histories of a kind; returns how many differ."""
-    failed = 0
-    for seed in range(first, last):
-        found = next(HISTORIES[kind](seed), None)
-        if found is not None:
-            failed += 1
-            sys.stdout.write(f"seed {seed}: {found}\n")
-    sys.stdout.write(f"{last - first} histories, {failed} differ\n")
-    return failed
-
-
-if __name__ == "__main__":
-    sys.exit(bool(main(sys.argv[1], *map(int, sys.argv[2:4]))))

@@ -66,7 +66,6 @@ def names_of(tables: Tables) -> Names:
 
 
 def report(tables: Tables, names: Names | None = None, **options: Any) -> str:
-    """Returns the page of a report with these options."""
     config = Config.load({"warehouse": "w", "listed_messages": LISTED} | options, None)
     collected = page.collected_rows(InProcess(load=lambda table, *_: tables[table.name]), config)
     return render.render(page.values(collected, config, "w", names or Names()), names=names)

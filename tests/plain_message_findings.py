@@ -13,7 +13,6 @@ from plain_words import SECOND, Finding, Row, cause_of, counted, keys, rounded, 
 from schemas.replay import FindingKind as K
 
 LOST = {"displaced", "given_up", "passed_by", "never_seen", "refused_for_cause"}
-GRAVITY = ("info", "warning", "error")
 LATEST_ORDER_ACK_MS = 10_500
 RESENT_AFTER_S = (30, 300, 1_800, 21_600)
 Watched = Mapping[tuple[str, str], tuple[int, bool]]
@@ -114,7 +113,6 @@ class Sequence:
 
 
 def told(kind: K, severity: str, found: list[Arrival], words: str, *witness: Row | Arrival | None) -> Finding:
-    """Returns the finding on these arrivals."""
     first = found[0].row
     rows = (one.row if isinstance(one, Arrival) else one for one in witness)
     return Finding(
@@ -378,7 +376,6 @@ def fates(outcomes: list[Row]) -> dict[tuple[Any, ...], str]:
 
 
 def message_of(row: Row) -> tuple[Any, ...]:
-    """Returns what tells a message apart."""
     names = ("scope_key", "tx_sequence_id", "tx_sequence_number", "source_queue_manager", "message_id", "content_hash")
     return tuple(row[name] for name in names)
 
@@ -403,7 +400,6 @@ def arrivals_of(rows: list[Row], fate_of: Mapping[tuple[Any, ...], str]) -> Iter
 
 
 def message_findings(verdicts: list[Row], outcomes: list[Row], watched: Watched) -> Iterator[Finding]:
-    """Yields the findings on the arrivals of all scopes."""
     scopes: dict[str, list[Row]] = defaultdict(list)
     for row in verdicts:
         scopes[row["scope_key"]].append(row)

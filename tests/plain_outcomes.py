@@ -232,7 +232,6 @@ def joined(runs: Iterable[Run]) -> set[Run]:
 
 
 def scopes_of(verdicts: list[Row]) -> dict[str, list[Row]]:
-    """The verdicts of each scope."""
     scopes: dict[str, list[Row]] = defaultdict(list)
     for row in verdicts:
         scopes[row["scope_key"]].append(row)

@@ -1,29 +1,18 @@
-"""Replays captures without Spark: the passes of ingest, the decoders, and the second replayer.
+"""Replays captures without Spark: the passes of ingest, the decoders, and the second replayer."""
 
-`python tests/plain_replay.py 1000` compares it with the truth of 1,000 simulated nights, in all their variants; with
-`--product`, the product's replay is compared.
-"""
-
-import argparse
 import json
-import os
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import plain_clock
 import plain_copies
 import pyarrow as pa
 import replayer
 from pipeline import Ingested, ingest
-from replay_tables import Replayed, Tables, fates, replay_once
+from replay_tables import Replayed, Tables, fates, replay
 from replayer import NULL, Fate, Key
 
 from jobs.simulator import CAPTURE_PREFIX, TRUTH, simulate
@@ -40,7 +29,6 @@ _PACKETS = PACKETS.arrow
 
 
 def packets(found: Ingested) -> pa.RecordBatch:
-    """Returns the table `packets`."""
     rows = [
         row | {"capture_id": str(row["capture"]), "captured_at": row["captured_ns"] // 1000} for row in found.packets
     ]
@@ -77,7 +65,7 @@ class Night:
             "quarantine": [*self.found.quarantine, *broken],
         } | {table.name: rows(table) for table in (MESSAGES, ACKS, HANDSHAKES, SESSION_ACKS)}
         self.clock_steps = {str(at): row["clock_steps"] or [] for at, row in enumerate(self.found.captures)}
-        self.tables, self.own_keys = plain_copies.once(plain_clock.in_order(self.raw, self.clock_steps))
+        self.tables, self.own_keys = plain_copies.once(plain_copies.in_order(self.raw, self.clock_steps))
         self.every_message, self.acks = self.tables["messages"], self.tables["acks"]
         self.ends = replayer.ends(self.tables)
         self.messages = [row for row in self.every_message if row["transactional"] and not self.passes_through(row)]
@@ -118,7 +106,7 @@ class Night:
         pings = [with_times(row) | {"capture_id": str(row["capture"])} for row in self.found.pings]
         own = packets(self.found).drop_columns(["raw"]).to_pylist()
         tables.rows |= self.raw | {"captures": captures, "packets": own, "pings": pings}
-        return replay_once(tables.sources())
+        return replay(tables.sources())
 
     def fates_of_product(self) -> dict[Key, Fate]:
         """Returns the fate of each message by its key, by the product's replay."""
@@ -160,7 +148,6 @@ def truths(judged: Iterable[tuple[Row, Fate]], several: set[str]) -> Truth:
 
 
 def expected(scopes: Iterable[Row]) -> Truth:
-    """Returns the verdicts of the truth."""
     return {(scope["source_queue_manager"], scope.get("destination_queue")): scope["rows"] for scope in scopes}
 
 
@@ -229,32 +216,3 @@ def differences(seeds: Iterable[int], *, of_product: bool = False, **other: Any)
         fates_found = night.fates_of_product() if of_product else night.fates()
         found.append(difference(seed, truth, night, fates_found))
     return [said for said in found if said]
-
-
-def _look(seed: int, *, of_product: bool) -> list[str]:
-    try:
-        return differences([seed], of_product=of_product)
-    except Exception as error:  # noqa: BLE001 - names the seed
-        return [f"seed {seed} {variant(seed)}: {type(error).__name__} {error}"]
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("count", type=int)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--product", action="store_true", help="compare the product's replay, not the second replayer")
-    options = parser.parse_args()
-    seeds = range(options.first, options.first + options.count)
-    wrong = 0
-    # Not forked: in a fork of a process with threads, Polars waits for ever.
-    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
-        for said in pool.map(partial(_look, of_product=options.product), seeds):
-            wrong += len(said)
-            print(*said, sep="\n", end="\n" if said else "", flush=True)  # noqa: T201 - the result
-    print(f"{options.count} nights, {wrong} differ")  # noqa: T201
-    return bool(wrong)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

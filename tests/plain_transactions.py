@@ -1,34 +1,34 @@
 """A second computation of `transactions`: plain Python, one message at a time, from the rules.
 
-It shares nothing with the derivation but the names of columns: rows of `verdicts` and fates of messages in,
+It shares nothing with the derivation but the names of columns: rows of `verdicts` and what became of messages in,
 transactions out.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from plain_message_findings import message_of
 
 Row = dict[str, Any]
 Place = tuple[str, int]
 Sequence = tuple[str, int]
-SLOT = ("scope_key", "tx_sequence_id", "tx_sequence_number")
-MESSAGE = (*SLOT, "source_queue_manager", "message_id", "content_hash")
 Transactions = dict[tuple[str, int, int], Row]
 """By sender, ID and instance."""
 
 
-def first_arrivals(verdicts: Iterable[Row], fates: Iterable[Row]) -> list[Row]:
+def first_arrivals(verdicts: Iterable[Row], fates: Mapping[tuple[Any, ...], str]) -> list[Row]:
     """The first arrival of each message of a transaction, with what became of it."""
-    known = {tuple(row[name] for name in MESSAGE): row["fate"] for row in fates}
     found: dict[tuple[Any, ...], Row] = {}
     for row in sorted(verdicts, key=lambda row: row["replay_order"]):
         if row["tx_transaction_id"] is None:
             continue
-        key = tuple(row[name] for name in (*SLOT, "tx_transaction_id"))
+        names = "scope_key", "tx_sequence_id", "tx_sequence_number", "tx_transaction_id"
+        key = tuple(row[name] for name in names)
         own = {
             "place": (row["stream_id"], row["stream_offset"]),
             "ordinal": int(row["message_id"].rpartition("\\")[2]),
-            "fate": known.get(tuple(row[name] for name in MESSAGE), "delivered"),
+            "fate": fates.get(message_of(row), "delivered"),
             "times_accepted": 0,
         }
         found.setdefault(key, row | own)["times_accepted"] += bool(row["accepted"])
@@ -110,8 +110,7 @@ def described(use: list[Row]) -> Row:
     }
 
 
-def transactions(verdicts: Iterable[Row], fates: Iterable[Row]) -> Transactions:
-    """All transactions."""
+def transactions(verdicts: Iterable[Row], fates: Mapping[tuple[Any, ...], str]) -> Transactions:
     messages = first_arrivals(verdicts, fates)
     there = places(messages)
     of_id: dict[tuple[str, int, int], list[Row]] = defaultdict(list)

@@ -91,7 +91,6 @@ def key(row: Row) -> str:
 
 
 def micros(ns: int | None) -> int | None:
-    """Returns ns as a timestamp."""
     return None if ns is None else ns // 1_000
 
 
@@ -102,7 +101,6 @@ def sequence_name(identity: int) -> str:
 
 
 def counted(count: int, one: str, many: str) -> str:
-    """Returns a number and what it counts."""
     return f"{count} {one if count == 1 else many}"
 
 
@@ -132,5 +130,4 @@ def cause_of(message_class: int) -> tuple[str, str, str]:
 
 
 def first_of(rows: Iterable[Row]) -> Row:
-    """Returns the earliest of some rows."""
     return min(rows, key=lambda row: (row["captured_ns"] is not None, row["captured_ns"] or 0, key(row)))

@@ -1,11 +1,6 @@
 """Tables that the replay reads, made of rows, and what it finds in them; replayed in this process, without Spark."""
 
-import argparse
-import random
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, partial
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -13,22 +8,15 @@ import polars as pl
 import pyarrow as pa
 
 from jobs.engine.in_process import InProcess
-from jobs.replaying.conversations import Conversations, unite
-from jobs.replaying.explaining import Explained, find_by_facts, find_on_messages, put_together, with_proof
-from jobs.replaying.fates import Fates, add_up, find_fates, find_transactions
+from jobs.replaying.conversations import unite
 from jobs.replaying.flow import Options
-from jobs.replaying.flow import replay as write_all
+from jobs.replaying.flow import replay as replay_flow
 from jobs.replaying.in_process import accept_by_fold
-from jobs.replaying.inputs import Inputs, pair, read_inputs, watch
-from jobs.replaying.judging import judge_messages
-from jobs.replaying.settled import Settled, nothing_settled
 from jobs.replaying.sources import SOURCES, Sources
 from schemas.replay import ENDS, STATES, Reading, Scope
 from schemas.table import Table
 from schemas.wire import UNLIMITED
 from udfs.derive.frames import to_frame
-from udfs.derive.outcomes.tallies import tally
-from udfs.derive.replay.acks import crowded
 
 Row: TypeAlias = Any
 """A row with its columns as attributes."""
@@ -44,12 +32,22 @@ class Tables:
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
 
     def stream(self, stream_id: str, src: str, dst: str, **columns: Any) -> None:
-        """Adds a stream; its name ends in > if its sender is the initiator, otherwise in <."""
+        """Adds a stream, a copy of no other; its name ends in > if its sender is the initiator, otherwise in <."""
         row: dict[str, Any] = {"stream_id": stream_id, "connection_id": stream_id.rstrip("<>")}
-        row |= {"src_ip": src, "dst_ip": dst}
+        row |= {"src_ip": src, "dst_ip": dst, "initial_seq": len(self.rows["streams"])}
         row |= {"from_initiator": not stream_id.endswith("<"), "mid_stream": False, "missing_bytes": 0}
         row |= {"recovered_bytes": 1000, "first_captured_at": T0 // 1000, "last_captured_at": T0 // 1000}
         self.rows["streams"].append(row | columns)
+
+    def connection(self, name: str, src: str, dst: str, **columns: Any) -> None:
+        """Adds both streams of a connection from one address to another."""
+        self.stream(f"{name}>", src, dst, **columns)
+        self.stream(f"{name}<", dst, src, **columns)
+
+    def unread(self, stream: str, offset: int, length: int = 1, stage: str | None = None) -> None:
+        """Adds a range of bytes that no capture holds, or that is in quarantine from a stage."""
+        row = {"stream_id": stream, "stream_offset": offset, "length": length}
+        self.rows["quarantine" if stage else "stream_gaps"].append(row | ({"stage": stage} if stage else {}))
 
     def message(self, key: tuple[str, int], ns: int | None, tx: tuple[int, int, int], **columns: Any) -> None:
         """Adds a message at (stream, offset) with (ID, number, previous)."""
@@ -104,159 +102,32 @@ def rows_of(table: pl.DataFrame) -> list[Row]:
     return [SimpleNamespace(**one) for one in table.to_dicts()]
 
 
-def arrival(order: int, number: int, **columns: Any) -> dict[str, Any]:
-    """Returns a row of VERDICTS for the message with a number, accepted with its predecessor in place."""
-    row: dict[str, Any] = {
-        "scope_key": "queue s q",
-        "source_queue_manager": "s",
-        "session_id": "a->b",
-        "stream_id": "a>",
-    }
-    row |= {"stream_id": "a>", "stream_offset": order * 10, "replay_order": order}
-    row |= {"captured_ns": order, "captured_at": T0 // 1000}
-    row |= {"tx_sequence_id": 7, "tx_sequence_number": number, "previous_tx_sequence_number": number - 1}
-    row |= {"incoming_tx_sequence_id": 7, "incoming_tx_sequence_number": number - 1, "message_id": f"s\\{number}"}
-    row |= {"accepted": True, "verdict": "in_order", "evidence": "none", "gap_size": 0, "reject_count": 0}
-    return row | {"assumed": False, "missing_runs": 0, "behind_gap": False, "content_hash": 1} | columns
-
-
-def fates_of(verdicts: pl.DataFrame) -> Fates[pl.DataFrame]:
-    """Returns what became of the messages in VERDICTS, of which no stream is known."""
-    engine, sources = InProcess(), Tables().sources()
-    settled = nothing_settled(engine, sources.messages, frame(ENDS, []))
-    return find_fates(engine, verdicts, unite(engine, sources), sources.packets, settled)
-
-
 class Replayed:
-    """What the replay finds in tables: each part of it when it is asked for, and then only once."""
+    """Holds the tables that one replay writes, by their names as attributes, and what it made them of."""
 
-    def __init__(self, sources: Sources[pl.DataFrame], reading: Reading, scope: Scope, *, unites: bool) -> None:
-        self.engine, self.sources, self.reading, self.scope = InProcess(), sources, reading, scope
-        self._unites = unites
+    def __init__(self, sources: Sources[pl.DataFrame], options: Options, batch_rows: int) -> None:
+        engine = InProcess(batch_rows)
+        self.sources, self.accept = sources, accept_by_fold(engine, options.reading)
+        replay_flow(engine, sources, unite(engine, sources), self._accept_noted, options)
+        self.tables = engine.tables
 
-    @cached_property
-    def once(self) -> Conversations[pl.DataFrame]:
-        """The sources with each conversation once, or just as they are."""
-        given = self.sources
-        streams = given.streams.drop("attempt", "copy_of")
-        tables = (given.messages, streams, given.stream_gaps, given.quarantine, given.acks, given.handshakes)
-        return unite(self.engine, given) if self._unites else Conversations(self.engine, *tables)
-
-    @cached_property
-    def inputs(self) -> Inputs[pl.DataFrame]:
-        """What verdicts depend on, ENDS among it."""
-        return read_inputs(self.engine, self.sources, self.once, self.scope)
-
-    @cached_property
-    def verdicts(self) -> pl.DataFrame:
-        """VERDICTS."""
-        return self.judge(self.inputs)
-
-    def judge(self, inputs: Inputs[pl.DataFrame]) -> pl.DataFrame:
-        """Returns VERDICTS of these inputs."""
-        before = self.sources.states_before
-        settled = nothing_settled(self.engine, self.once.messages, inputs.flows)
-        return self.once.restore(judge_messages(self.engine, inputs, settled, before, self.accept, self.reading))
-
-    def accept(self, chains: pl.DataFrame) -> pl.DataFrame:
-        """Adds the receiver's state before each chain, by the fold."""
+    def _accept_noted(self, chains: pl.DataFrame) -> pl.DataFrame:
         self.chains = chains
-        return accept_by_fold(self.engine, self.reading)(chains)
+        return self.accept(chains)
 
-    @cached_property
-    def fates(self) -> Fates[pl.DataFrame]:
-        """What became of messages and numbers."""
-        return find_fates(self.engine, self.verdicts, self.once, self.sources.packets, self._settled)
-
-    @property
-    def _settled(self) -> Settled[pl.DataFrame]:
-        return nothing_settled(self.engine, self.once.messages, self.inputs.flows)
-
-    @cached_property
-    def _sums(self) -> dict[str, pl.DataFrame]:
-        told = None if self.reading is Reading.LITERAL else self.fates
-        tallies = (
-            told.tallies if told else self.engine.one(partial(tally, reading=Reading.LITERAL), verdicts=self.verdicts)
-        )
-        return add_up(self.engine, self.sources, self.once, self.inputs, tallies, told, self.scope)
-
-    @property
-    def sequences(self) -> pl.DataFrame:
-        """SEQUENCES."""
-        return self._sums["sequences"]
-
-    @property
-    def sessions(self) -> pl.DataFrame:
-        """SESSIONS."""
-        return self._sums["sessions"]
-
-    @property
-    def states(self) -> pl.DataFrame:
-        """STATES."""
-        return self._sums["states"]
-
-    @cached_property
-    def transactions(self) -> pl.DataFrame:
-        """TRANSACTIONS, whose witnesses are keys."""
-        return find_transactions(self.engine, self.verdicts, self.fates)
-
-    @cached_property
-    def _acks(self) -> pl.DataFrame:
-        tallies, once = self.fates.tallies, self.once
-        used = self.engine.one(crowded, flows=tallies)
-        return pair(self.engine, once.counted(self.sources.acks), self.inputs.every_end, tallies, used)
-
-    @cached_property
-    def findings_on_messages(self) -> pl.DataFrame:
-        """The findings that are made of verdicts alone."""
-        watched = watch(self.engine, self.inputs, self._acks, self.fates.tallies)
-        resumed = self._settled.resumed
-        return find_on_messages(self.engine, self.verdicts, self.verdicts, watched, self.fates, resumed)
-
-    @cached_property
-    def findings(self) -> pl.DataFrame:
-        """FINDINGS without incidents, whose witnesses are keys."""
-        by_facts = find_by_facts(
-            self.engine,
-            self.sources,
-            self.once,
-            self.inputs,
-            self.verdicts,
-            self._acks,
-            self.fates,
-            self.sequences,
-            self.transactions,
-        )
-        return self.engine.union(self.findings_on_messages, by_facts)
-
-    @cached_property
-    def explained(self) -> Explained[pl.DataFrame]:
-        """OUTCOMES, FINDINGS and INCIDENTS, whose witnesses are keys."""
-        return put_together(self.engine, self.verdicts, self.fates.undelivered, self.findings, self.sequences)
-
-    @cached_property
-    def proven(self) -> Explained[pl.DataFrame]:
-        """OUTCOMES, FINDINGS and INCIDENTS, whose witnesses are packets."""
-        return with_proof(self.engine, self.sources, self.verdicts, self.explained)
+    def __getattr__(self, name: str) -> pl.DataFrame:
+        return self.tables[name]
 
 
 def replay(
-    sources: Sources[pl.DataFrame], *, reading: Reading = Reading.CONFORMANT, scope: Scope = Scope.AUTO
+    sources: Sources[pl.DataFrame],
+    *,
+    reading: Reading = Reading.CONFORMANT,
+    scope: Scope = Scope.AUTO,
+    batch_rows: int = 10_000,
 ) -> Replayed:
-    """Returns what the replay finds in tables that hold no conversation twice, as it does not look for those here."""
-    return Replayed(sources, reading, scope, unites=False)
-
-
-def replay_once(sources: Sources[pl.DataFrame]) -> Replayed:
-    """Returns what the replay finds in tables in which conversations may be twice."""
-    return Replayed(sources, Reading.CONFORMANT, Scope.AUTO, unites=True)
-
-
-def replay_all(sources: Sources[pl.DataFrame], batch_rows: int = 10_000) -> dict[str, pl.DataFrame]:
-    """Returns all tables that a replay writes, by name; its passes get batches of so many rows."""
-    engine, options = InProcess(batch_rows), Options()
-    write_all(engine, sources, unite(engine, sources), accept_by_fold(engine, options.reading), options)
-    return engine.tables
+    """Replays tables in this process; passes get batches of so many rows."""
+    return Replayed(sources, Options(reading, scope), batch_rows)
 
 
 def states_after(replayed: Replayed) -> dict[str, tuple[Any, ...]]:
@@ -284,26 +155,3 @@ def fates(verdicts: pl.DataFrame) -> dict[tuple[str, int], tuple[Any, ...]]:
     """Returns the fate of each message by its key."""
     columns = verdicts.select("stream_id", "stream_offset", *FATE).iter_rows()
     return {(stream, offset): tuple(fate) for stream, offset, *fate in columns}
-
-
-def compare_nights(
-    about: str | None,
-    night: Callable[[random.Random, int], Tables],
-    largest: int,
-    differences: Callable[[Tables], Iterator[tuple[str, list[Any]]]],
-) -> None:
-    """Compares as many messages as the command line says, in nights; prints what differs, and then exits with 1."""
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("messages", type=int)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--night", type=int, default=largest, help="messages of one night")
-    options = parser.parse_args()
-    began, judged, wrong = time.monotonic(), 0, 0
-    for seed in range(options.first, options.first + -(-options.messages // options.night)):
-        tables = night(random.Random(seed), min(options.night, options.messages))
-        judged += len(tables.rows["messages"])
-        for mode, differing in differences(tables):
-            wrong += len(differing)
-            print(f"seed {seed}, {mode}: {len(differing)} differ", *differing[:5], sep="\n", flush=True)  # noqa: T201
-    print(f"{judged} messages, {wrong} differ, {time.monotonic() - began:.0f} s")  # noqa: T201
-    sys.exit(wrong > 0)

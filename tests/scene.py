@@ -1,36 +1,27 @@
-"""A scene: a small session made of packets, the findings it must give, and what else is expected of it."""
+"""A scene: a small session made of rows of the tables that the replay reads."""
 
-import zlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import wraps
 from typing import Any
-from uuid import NAMESPACE_OID, UUID, uuid5
+from uuid import NAMESPACE_OID, uuid5
 
-from one_packet import decode_packet
 from replay_tables import T0, Tables
 
-from jobs.simulator import build
-from schemas.replay import FindingKind, Severity
 from schemas.wire import MessageClass
 
 S = (1 << 63) - 1  # the next sequence no signed number holds
 NAME = "2038-01-19T03:14:07Z#4294967295"  # what people call it
-NS = 1_000_000_000
 DAYS = 3 * 86_400
+SECOND_US, NS = 1_000_000, 1_000_000_000
 
 
-def guid(name: str) -> UUID:
+def guid(name: str) -> str:
     """The GUID of a queue manager."""
-    return uuid5(NAMESPACE_OID, name)
+    return str(uuid5(NAMESPACE_OID, name))
 
 
 @dataclass
 class Scene:
-    """A session of a sender `a` and a receiver `b`, known by address or, with `guids`, by handshake; times in s.
-
-    What they send are packets, as `jobs.simulator.build` builds and `udfs.msmq.reference_rows` decodes them.
-    """
+    """A session of a sender `a` and a receiver `b`, known by address or, with `guids`, by handshake; times in s."""
 
     tables: Tables
     name: str
@@ -38,31 +29,31 @@ class Scene:
     offset: dict[str, int] = field(default_factory=dict)
 
     @property
-    def sender(self) -> UUID:
+    def sender(self) -> str:
         """The sender's GUID."""
         return guid(f"{self.name}.a")
 
     @property
+    def receiver(self) -> str:
+        """The receiver's GUID."""
+        return guid(f"{self.name}.b")
+
+    @property
     def session(self) -> str:
         """The session's ID."""
-        ends = (self.sender, guid(f"{self.name}.b")) if self.guids else (f"ip.{self.name}.a", f"ip.{self.name}.b")
-        return "->".join(map(str, ends))
+        ends = (self.sender, self.receiver) if self.guids else (f"ip.{self.name}.a", f"ip.{self.name}.b")
+        return "->".join(ends)
 
     def connection(self, number: int = 0, lasting: float = 0, answers: bool = True, **columns: Any) -> None:
         """A connection that lasts so long; `columns` are of the stream from the sender, `back_…` of the way back."""
         ends = f"ip.{self.name}.a", f"ip.{self.name}.b"
-        times = {"last_captured_at": T0 // 1000 + int(lasting * 1_000_000)}
+        times = {"last_captured_at": T0 // 1000 + int(lasting * SECOND_US)}
         back = {name.removeprefix("back_"): columns.pop(name) for name in list(columns) if name.startswith("back_")}
         self.tables.stream(f"{self.name}.{number}>", *ends, **(times | columns))
         if answers:
             self.tables.stream(f"{self.name}.{number}<", *ends[::-1], **(times | back))
         if self.guids:
-            self.handshake(f"{self.name}.{number}", self.sender, guid(f"{self.name}.b"))
-
-    def handshake(self, connection: str, client: UUID, server: UUID) -> None:
-        """EstablishConnection and its answer, which names the server."""
-        self.packet("handshakes", (f"{connection}>", 0), 0, build.establish_connection(client))
-        self.packet("handshakes", (f"{connection}<", 0), 0, build.establish_connection(client, server))
+            self.tables.handshake(f"{self.name}.{number}", self.sender, self.receiver)
 
     def key(self, number: int = 0, way: str = ">") -> tuple[str, int]:
         """The next place on a stream."""
@@ -70,119 +61,114 @@ class Scene:
         self.offset[stream] = self.offset.get(stream, -10) + 10
         return stream, self.offset[stream]
 
-    def packet(self, table: str, key: tuple[str, int], at: float, packet: bytes) -> None:
-        """A packet as the table shows it."""
-        decoded = decode_packet(packet, None, len(packet))
-        assert isinstance(decoded, dict)
-        ns = T0 + int(at * NS)
-        place = {"stream_id": key[0], "stream_offset": key[1], "captured_ns": ns, "captured_at": ns // 1000}
-        record = {"capture_id": "c", "first_frame": 1, "last_frame": 1}
-        self.tables.rows[table].append(decoded | place | record)
-
     def message(
-        self, at: float, number: int, previous: int, sequence: int | None = S, on: int = 0, **fields: Any
+        self,
+        at: float,
+        number: int,
+        previous: int,
+        sequence: int | None = S,
+        on: int = 0,
+        *,
+        ordinal: int | None = None,
+        sent: int = 0,
+        part: tuple[int, bool, bool] = (0, True, True),
+        **columns: Any,
     ) -> None:
-        """A message, transactional unless it has no sequence; its message ID is its number unless told otherwise."""
-        given: dict[str, Any] = {"message_id": number, "body": bytes(10)} | fields
-        if sequence is not None:
-            given["sequence"] = sequence, number, previous
-        self.packet("messages", self.key(on), at, build.user_message(self.sender, **given))
-        self.tables.rows["messages"][-1]["body_crc32"] = zlib.crc32(given["body"])
+        """A message, transactional unless it has no sequence; its ordinal is its number unless told otherwise.
+
+        `part` is the ID of its transaction, and whether it is the first and the last one of that.
+        """
+        tx: Any = (sequence, number, previous) if sequence is not None else (None, None, None)
+        ordinal = number if ordinal is None else ordinal
+        own = {"source_queue_manager": self.sender, "message_id": f"{self.sender}\\{ordinal}", "body_crc32": 0}
+        own |= {"message_id_ordinal": ordinal, "sent_at": T0 // 1000 + sent * SECOND_US}
+        own |= {"transactional": sequence is not None}
+        own |= (
+            dict(zip(("tx_transaction_id", "tx_first", "tx_last"), part, strict=True)) if sequence is not None else {}
+        )
+        self.tables.message(self.key(on), T0 + int(at * NS), tx, **own | columns)
 
     def messages(self, *numbers: int, at: float = 0) -> None:
         """Messages that follow one another, a ms apart."""
         for i, number in enumerate(numbers):
             self.message(at + i / 1000, number, number - 1)
 
-    def ack(self, at: float, number: int) -> None:
-        """An OrderAck, on the first connection's way back."""
-        by = guid(f"{self.name}.b")
-        packet = build.order_ack(by, sender=self.sender, message_id=1, sequence_id=S, number=number)
-        self.packet("acks", (f"{self.name}.0<", int(at * 1000)), at, packet)
+    def ack(self, at: float, number: int, stream: str = "0<", **columns: Any) -> None:
+        """An OrderAck, on the first connection's way back unless told otherwise."""
+        named = {"source_queue_manager": self.receiver, "queue_manager_address": self.sender}
+        place = {"stream_offset": int(at * 1000)}
+        self.tables.ack(f"{self.name}.{stream}", T0 + int(at * NS), (S, number), **named | place | columns)
 
-    def session_ack(self, at: float, **fields: int) -> None:
-        """A SessionAck, on the first connection's way back."""
-        self.packet("session_acks", (f"{self.name}.0<", int(at * 1000)), at, build.session_ack(**fields))
-
-    def final_ack(self, at: float, number: int, message_class: MessageClass, named: int | None = None) -> None:
+    def final_ack(self, at: float, number: int, message_class: int, named: int | None = None) -> None:
         """A FinalAck for a number, and for the message ID that goes with it or another one."""
-        packet = build.final_ack(
-            guid(f"{self.name}.b"),
-            sender=self.sender,
-            message_id=1,
-            sequence_id=S,
-            number=number,
-            previous=number - 1,
-            acknowledged_message_id=number if named is None else named,
-            message_class=message_class,
+        about = {"source_guid": self.sender, "acknowledged_message_id": f"{self.sender}\\{named or number}"}
+        self.ack(at, number, ack_type="final_ack", message_class=int(message_class), **about)
+
+    def session_ack(self, at: float, window_size: int = 64) -> None:
+        """A SessionAck, on the first connection's way back."""
+        ns = T0 + int(at * NS)
+        place = {"stream_id": f"{self.name}.0<", "stream_offset": int(at * 1000), "captured_ns": ns}
+        self.tables.rows["session_acks"].append(
+            place | {"captured_at": ns // 1000, "capture_id": "c", "last_frame": 1, "window_size": window_size}
         )
-        self.packet("acks", (f"{self.name}.0<", int(at * 1000)), at, packet)
 
-    def missing(
-        self, table: str = "stream_gaps", length: int = 100, stage: str | None = None, on: int = 0, way: str = ">"
-    ) -> None:
-        """Bytes that no capture holds, or that are in quarantine."""
-        place = dict(zip(("stream_id", "stream_offset"), self.key(on, way), strict=True))
-        self.tables.rows[table].append(place | {"length": length, "stage": stage})
+    def missing(self, length: int = 100, stage: str | None = None, on: int = 0, way: str = ">") -> None:
+        """Bytes that no capture holds, or that are in quarantine from a stage."""
+        self.tables.unread(*self.key(on, way), length, stage)
 
+    def returned(self, message_class: MessageClass, at: float = 1, **fields: Any) -> None:
+        """A message, outside transactions unless it has a sequence, and an administration message about it."""
+        self.connection(lasting=60)
+        self.message(0, **{"number": 9, "previous": 0, "sequence": None, **fields})
+        about = {"message_class": int(message_class), "correlation_id": f"{self.sender}\\{fields.get('number', 9)}"}
+        own = {"source_queue_manager": self.receiver, "message_id": f"{self.receiver}\\1", "transactional": False}
+        nothing: Any = (None, None, None)
+        self.tables.message((f"{self.name}.0<", 0), T0 + int(at * NS), nothing, **own | about)
 
-Event = Callable[[Scene], None]
-"""Adds packets to a scene."""
-SCENES: dict[str, tuple[Event, dict[FindingKind, Severity]]] = {}
-"""By name: what happens, and the findings it must give, these and no others."""
-READINGS: dict[str, str] = {}
-"""The reading of 3.1.5.8.6 that foretells the OrderAcks of a scene, by its name."""
-COVERED: dict[str, tuple[float | None, float | None, int]] = {}
-"""Coverage of bytes and of time, and connections in mid-stream, of some scenes."""
-INFO, WARNING, ERROR = Severity
+    def another_receiver(self) -> None:
+        """A message to a receiver, and a connection to another one at the same address."""
+        self.guids = True
+        self.connection()
+        self.messages(1)
+        self.guids = False
+        self.connection(1)
+        self.tables.handshake(f"{self.name}.1", self.sender, guid(f"{self.name}.c"))
 
+    def acknowledged_at(self, address: str | None = None) -> None:
+        """A message, and its OrderAck on a connection that the receiver opened to an address, or to its sender's."""
+        self.guids = True
+        self.connection()
+        self.messages(1)
+        self.tables.connection(f"{self.name}.1", f"ip.{self.name}.b", address or f"ip.{self.name}.a")
+        self.tables.handshake(f"{self.name}.1", self.receiver, self.sender)
+        self.ack(0.6, 1, "1>")
 
-def event(add: Callable[..., None]) -> Callable[..., Event]:
-    """Makes an event of what adds packets to a scene."""
+    def passed_on(self) -> None:
+        """The OrderAck again, from a router to the queue manager beyond it."""
+        self.tables.connection(f"{self.name}.2", "ip.router", "ip.beyond")
+        self.tables.handshake(f"{self.name}.2", guid("the router"), guid("beyond it"))
+        self.ack(0.7, 1, "2>")
 
-    @wraps(add)
-    def of(*arguments: Any, **options: Any) -> Event:
-        return lambda played: add(played, *arguments, **options)
+    def two_networks(self) -> None:
+        """Connections from two addresses at once, and a message on the first."""
+        self.guids = True
+        self.connection(0, lasting=10)
+        self.connection(1, lasting=10, src_ip="ip.other")
+        self.messages(1)
 
-    return of
+    def another_identity(self) -> None:
+        """A connection of another queue manager at the sender's address."""
+        self.tables.stream(f"{self.name}.9>", f"ip.{self.name}.a", f"ip.{self.name}.b")
+        self.tables.handshake(f"{self.name}.9", guid(f"{self.name}.c"), self.receiver)
 
+    def sent(self, *ordinals: tuple[int, int]) -> None:
+        """Messages with these ordinals, sent at these seconds."""
+        self.connection()
+        for i, (ordinal, at) in enumerate(ordinals):
+            self.message(i, i + 1, i, ordinal=ordinal, sent=at)
 
-connection, message, messages = event(Scene.connection), event(Scene.message), event(Scene.messages)
-ack, final_ack, session_ack = event(Scene.ack), event(Scene.final_ack), event(Scene.session_ack)
-missing = event(Scene.missing)
-
-
-def script(
-    name: str,
-    reading: str | None = None,
-    coverage: tuple[float | None, float | None, int] | None = None,
-    *,
-    guids: bool = False,
-    **kinds: Severity,
-) -> Callable[..., None]:
-    """Adds a scene by its name and the findings that it must give; what is returned takes its events."""
-    if reading is not None:
-        READINGS[name] = reading
-    if coverage is not None:
-        COVERED[name] = coverage
-
-    def of(*events: Event) -> None:
-        def play(played: Scene) -> None:
-            played.guids = guids
-            for one in events:
-                one(played)
-
-        play.__name__ = name
-        scene(**kinds)(play)
-
-    return of
-
-
-def scene(**kinds: Severity) -> Callable[[Event], Event]:
-    """Adds a scene by its function's name."""
-
-    def named(play: Event) -> Event:
-        SCENES[play.__name__] = play, {FindingKind(kind): severity for kind, severity in kinds.items()}
-        return play
-
-    return named
+    def in_transactions(self, *marks: tuple[int, int, bool, bool]) -> None:
+        """Messages with these numbers, transaction IDs, FM and LM."""
+        self.connection()
+        for number, transaction, first, last in marks:
+            self.message(number, number, number - 1, part=(transaction, first, last))

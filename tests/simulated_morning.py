@@ -33,11 +33,6 @@ class Message:
         return self.arrivals[0][0]
 
     @property
-    def accepted(self) -> Row | None:
-        """The packet that was accepted."""
-        return next((packet for packet, truth in self.arrivals if truth["accepted"]), None)
-
-    @property
     def is_lost(self) -> bool:
         """Whether it is lost for good."""
         return self.outcome in ("displaced", "given_up", "passed_by")

@@ -1,14 +1,9 @@
-"""Compares all findings, word by word, and all incidents with the second computation: of scenes and simulated nights.
+"""Compares findings, word by word, and incidents with the second computation: of scenes and simulated nights."""
 
-`python tests/test_all_findings.py 0 40` does so for the nights of these seeds, and prints what differs.
-"""
-
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import plain_connection_findings
@@ -16,14 +11,14 @@ import plain_incidents
 import plain_sender_findings
 import pytest
 from gold_rows import finding_of, replayed_rows
-from night_outcomes import SITUATIONS
+from night_truth import SITUATIONS
 from plain_message_findings import message_findings
 from plain_replay import Night, variant
 from plain_words import Finding, Rows
 from random_troubles import troubled
 from replay_tables import replay
 from test_findings import played
-from tiers import merge_needs
+from tiers import seeds
 
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from schemas.replay import FindingKind as K
@@ -33,7 +28,6 @@ OF_CAPTURES = {K.CAPTURED_TWICE, K.CLOCK_STEPPED, K.CANNOT_CONNECT}
 
 
 def expected(tables: Rows) -> list[Finding]:
-    """Returns the findings by the second computation."""
     watched = plain_sender_findings.watched(tables)
     found = list(message_findings(tables["verdicts"], tables["outcomes"], watched))
     for kind in KINDS:
@@ -92,42 +86,19 @@ def test_scenes_give_the_findings_and_incidents_of_the_second_computation() -> N
 # --- random histories and simulated nights ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", merge_needs(range(2), range(12)))
+@pytest.mark.parametrize("seed", seeds(range(2), range(12)))
 def test_random_histories_give_the_findings_and_incidents_of_the_second_computation(seed: int) -> None:
     tables = replayed_rows(replay(troubled(Random(seed), 1_500).sources()))
     assert list(differences(tables)) == []
     assert len({row["kind"] for row in tables["findings"]}) > 20
 
 
-def simulated_night(seed: int, folder: Path) -> Rows:
-    """Returns the tables of a seed's night: whole, with losses, begun late, captured twice, or as the clock stepped."""
-    options: dict[str, Any] = {**variant(seed), **SITUATIONS[seed // 3 % len(SITUATIONS)]}
-    simulate(str(folder), seed, **options | ({"situations": True} if seed % 2 else {}))
-    night = Night(sorted(folder.glob(f"{CAPTURE_PREFIX}_*.pcap")))
-    return replayed_rows(night.replayed(), night)
-
-
-@pytest.mark.parametrize("seed", merge_needs([1, 17], [1, 4, 9, 16, 17]))
+@pytest.mark.parametrize("seed", seeds([1, 17], [1, 4, 9, 16, 17]))
 def test_nights_give_the_findings_and_incidents_of_the_second_computation(tmp_path: Path, seed: int) -> None:
-    tables = simulated_night(seed, tmp_path)
+    """Whole, with losses, begun late, captured twice, or as the clock stepped."""
+    options: dict[str, Any] = {**variant(seed), **SITUATIONS[seed // 3 % len(SITUATIONS)]}
+    simulate(str(tmp_path), seed, **options | ({"situations": True} if seed % 2 else {}))
+    night = Night(sorted(tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")))
+    tables = replayed_rows(night.replayed(), night)
     assert list(differences(tables)) == []
     assert tables["findings"]
-
-
-def main() -> int:
-    """Compares the nights of the seeds on the command line; returns the exit code."""
-    wrong, compared = 0, Counter[Any]()
-    for seed in range(*map(int, sys.argv[1:3])):
-        with TemporaryDirectory() as name:
-            tables = simulated_night(seed, Path(name))
-        said = list(differences(tables))
-        wrong += bool(said)
-        compared.update(row["kind"] for row in tables["findings"])
-        compared["incidents"] += len(tables["incidents"])
-        print(f"seed {seed}: {len(said)} differ", *said[:5], sep="\n", flush=True)  # noqa: T201 - the result
-    print(f"{wrong} nights differ; compared {dict(compared)}")  # noqa: T201 - the result
-    return bool(wrong)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

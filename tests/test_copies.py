@@ -8,24 +8,19 @@ import struct
 from collections import defaultdict
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 
 import plain_copies
 import plain_outcomes
 import pytest
 import replayer
-from gold_rows import finding_of, plain
+from gold_rows import finding_of, plain, with_keys
 from plain_message_findings import message_findings
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Row, difference, differences, read
 from pyspark.sql import SparkSession
-from replay_tables import Replayed, Tables, fates, replay_once
+from replay_tables import NULL, T0, Replayed, Tables, fates, replay
 from replay_tables import rows_of as attributes_of
 from replayer import Fate
-from scenes_of_captures import (
-    LEGS,
-    A,
-    B,
-    add_all,
-)
 from test_operations import Commits, Killed
 from test_outcomes import outcomes_of, rows_of
 from tiers import merge_needs
@@ -110,17 +105,84 @@ def test_a_run_killed_right_after_it_named_copies_ends_as_if_it_never_had_been(
     assert all_rows(tmp_path) == all_rows(processed)
 
 
+# --- scenes of how traffic was captured: at both ends, by clocks that differ, on legs of routers ----------------------
+
+SECOND = 1_000_000_000
+A, B, ROUTER, SOURCE = (f"00000000-0000-0000-0000-00000000000{n}" for n in range(1, 5))
+LEGS: dict[str, tuple[list[str], int, int]] = {
+    "10.0.1.1": ([], 0, 1),
+    "10.0.1.2": ([B], 0, 0),
+    "10.0.1.3": ([ROUTER], 1, 0),
+    "10.0.1.4": ([B, ROUTER], 0, 1),
+}
+"""The queue managers that handshakes name at an address; how many messages for B pass through it, or may do so."""
+
+
+def add_legs(tables: Tables) -> None:
+    """Adds connections without a handshake: one message names its queue manager, and one has a direct format name."""
+    for address, (elsewhere, *_) in LEGS.items():
+        tables.stream(f"{address}>", "10.0.1.9", address)
+        for at, source, named in ((1, f"{SOURCE} {address}", B), (2, f"{A} {address}", NULL)):
+            tables.message((f"{address}>", at), T0 + at, (1, 1, 0), source_queue_manager=source)
+            tables.rows["messages"][-1] |= {"queue_manager_address": named, "message_id": f"{source}\\1"}
+        for number, server in enumerate(elsewhere, 1):
+            tables.connection(f"{address} {number}", "10.0.1.8", address)
+            tables.handshake(f"{address} {number}", "elsewhere", server)
+
+
+def add_captures_of_both_ends(tables: Tables) -> None:
+    """Adds one conversation of five messages, of which each end lacks some; the near end's clock is 7 s ahead."""
+    for end, host, late, lacking, length in (
+        ("far", "10.0.0.1", 0, (3,), 100),
+        ("near", "192.168.0.1", 7, (2, 4), 200),
+    ):
+        begun = {
+            "first_captured_at": T0 // 1000 + late * 1_000_000,
+            "missing_bytes": length,
+            "recovered_bytes": 500 - length,
+        }
+        tables.stream(f"{end}>", host, "10.0.0.9", initial_seq=77, **begun)
+        tables.stream(f"{end}<", "10.0.0.9", host, initial_seq=88, **begun | {"missing_bytes": 0})
+        tables.handshake(end, A, B)
+        for row in tables.rows["handshakes"][-2:]:
+            row["time_stamp_ms"] = 5
+        for at in range(5):
+            if at in lacking:
+                tables.unread(f"{end}>", 100 * at, 100)
+            else:
+                ns = T0 + (at + late) * SECOND
+                key = f"{end}>", 100 * at
+                tables.message(key, ns, (1, at + 1, at), source_queue_manager=SOURCE, capture_id=end)
+
+
+def add_connections_of_one_end(tables: Tables) -> None:
+    """Adds a sender with messages on eight connections, in any order, each of which only one end shows."""
+    rng = Random(4)
+    ends = [rng.choice(["near", "far"]) for _ in range(8)]
+    for connection in range(8):
+        tables.connection(f"any {connection}", "10.0.4.7", "10.0.4.9")
+        tables.handshake(f"any {connection}", "any", B)
+    second = 0
+    for number in range(1, 300):
+        second += rng.choice([0, 1, 1, 30])
+        connection = rng.randrange(8)
+        at = T0 + (second + 7 * (ends[connection] == "near")) * SECOND
+        columns = {"source_queue_manager": "any", "message_id": f"any\\{number}", "capture_id": ends[connection]}
+        tables.message((f"any {connection}>", 100 * number), at, (1, number, number - 1), **columns)
+
+
 @pytest.fixture(scope="module")
 def scenes() -> Tables:
-    """All scenes that are made of rows."""
     tables = Tables()
-    add_all(tables)
+    add_legs(tables)
+    add_captures_of_both_ends(tables)
+    add_connections_of_one_end(tables)
     return tables
 
 
 @pytest.fixture(scope="module")
 def united(scenes: Tables) -> Replayed:
-    return replay_once(scenes.sources())
+    return replay(scenes.sources())
 
 
 def second_replay(tables: Tables) -> dict[replayer.Key, Fate]:
@@ -147,9 +209,9 @@ def test_both_replays_agree_on_what_was_captured_twice(scenes: Tables, united: R
 
 
 def test_a_second_computation_says_the_same_of_messages_whose_clocks_differ(united: Replayed) -> None:
-    second = set(message_findings(plain(united.verdicts), plain(united.fates.rows), {}))
+    second = set(message_findings(plain(united.verdicts), plain(united.outcomes), {}))
     acknowledged = {FindingKind.UNACKNOWLEDGED, FindingKind.SLOW_ACKNOWLEDGMENT}  # these need all acknowledgments
-    found = map(finding_of, plain(united.findings_on_messages))
+    found = map(finding_of, plain(united.internal_findings))
     assert second == {one for one in found if one.kind not in acknowledged}
     assert FindingKind.CLOCKS_DIFFER in {one.kind for one in second}
 
@@ -164,8 +226,8 @@ def test_sessions_leave_out_copies_and_say_what_passes_through(united: Replayed)
 
 
 def test_a_finding_names_what_was_captured_twice(united: Replayed) -> None:
-    twice = [row for row in attributes_of(united.findings) if row.kind == FindingKind.CAPTURED_TWICE]
-    assert {row.session_id: (row.severity, row.messages, row.witness) for row in twice} == {
-        f"{A}->{B}": ("info", 1, ["far>@0", "near>@0"]),
-        f"{B}->{A}": ("info", 1, ["far<@0", "near<@0"]),
+    twice = [finding_of(with_keys(row)) for row in plain(united.findings) if row["kind"] == FindingKind.CAPTURED_TWICE]
+    assert {one.session_id: (one.severity, one.messages, one.witness) for one in twice} == {
+        f"{A}->{B}": ("info", 1, ("far>@0", "near>@0")),
+        f"{B}->{A}": ("info", 1, ("far<@0", "near<@0")),
     }

@@ -5,7 +5,6 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-import plain_clock
 import plain_copies
 import polars as pl
 import pytest
@@ -14,8 +13,7 @@ from replay_tables import NULL, T0, TABLES, Tables, frame
 from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import Conversations, Copies, unite
 from schemas.ingest import CAPTURES, STREAMS
-from udfs.derive.conversations import copies, places
-from udfs.derive.conversations.united import suspect
+from udfs.derive.conversations import copies
 from udfs.derive.replay.scopes import FLOW_KEY
 from udfs.derive.tables import schema_of
 
@@ -26,13 +24,11 @@ SECOND = 1_000_000_000
 class Scene(Tables):
     """Tables that are united."""
 
-    def connection(
-        self, name: str, host: str, *, begun: tuple[int | None, int | None] = (7, 8), **columns: Any
-    ) -> None:
-        """Adds a connection from a host to 10.0.0.9, both streams; `begun` are their initial sequence numbers."""
-        for end, src, dst, seq in ((">", host, "10.0.0.9", begun[0]), ("<", "10.0.0.9", host, begun[1])):
-            plain = {"initial_seq": seq, "mid_stream": seq is None, "closed": False, "acked_bytes": None}
-            self.stream(name + end, src, dst, **plain | columns)
+    def begun(self, name: str, host: str, begun: tuple[int | None, int | None] = (7, 8), **columns: Any) -> None:
+        """Adds a connection from a host to 10.0.0.9; `begun` are its initial sequence numbers."""
+        self.connection(name, host, "10.0.0.9", **{"closed": False} | columns)
+        for row, seq in zip(self.rows["streams"][-2:], begun, strict=True):
+            row |= {"initial_seq": seq, "mid_stream": seq is None}
 
     def established(self, name: str, client: str, booted_ms: int, **columns: Any) -> None:
         """Adds an EstablishConnection and its response."""
@@ -48,11 +44,6 @@ class Scene(Tables):
         """Adds an OrderAck of a number."""
         place = {"stream_offset": offset, "capture_id": capture, "last_frame": 1, "acknowledged_message_id": None}
         self.ack(stream, ns, (1 << 63, number), **place | columns)
-
-    def unread(self, stream: str, offset: int, length: int, stage: str | None = None) -> None:
-        """Adds a range of bytes that is missing, or in quarantine from a stage."""
-        row = {"stream_id": stream, "stream_offset": offset, "length": length}
-        self.rows["quarantine" if stage else "stream_gaps"].append(row | ({"stage": stage} if stage else {}))
 
     def frame(self, name: str) -> pl.DataFrame:
         """Returns the rows of a table."""
@@ -84,7 +75,6 @@ def renamed(once: Conversations[pl.DataFrame], streams: pl.DataFrame) -> list[tu
 
 
 def rows(found: pl.DataFrame | None, *columns: str) -> list[tuple[Any, ...]]:
-    """Returns the rows of a frame in order, of some of its columns."""
     assert found is not None
     return sorted(found.select(columns or found.columns).rows(), key=repr)
 
@@ -92,7 +82,7 @@ def rows(found: pl.DataFrame | None, *columns: str) -> list[tuple[Any, ...]]:
 def test_copies_are_named_and_earlier_names_are_taken_back() -> None:
     scene, alone = Scene(), Scene()
     for end, host in (("far", "10.0.0.1"), ("near", "192.168.0.1")):
-        scene.connection(end, host, missing_bytes=int(end == "near"))
+        scene.begun(end, host, missing_bytes=int(end == "near"))
         scene.established(end, "client", 5)
     streams = scene.sources().streams
     assert renamed(scene.unite(), streams) == [("near<", "far<"), ("near>", "far>")]
@@ -101,67 +91,34 @@ def test_copies_are_named_and_earlier_names_are_taken_back() -> None:
     named = scene.sources().streams
     assert renamed(scene.unite(), named) == [("far<", None), ("far>", None), ("near<", "far<")]
     assert renamed(alone.unite(), streams) is None
-    alone.connection("one", "10.0.0.1", copy_of="other>")
+    alone.begun("one", "10.0.0.1", copy_of="other>")
     assert renamed(alone.unite(), named) == [(f"{end}{way}", None) for end in ("far", "near") for way in "<>"]
-
-
-def test_nothing_is_suspected_of_one_capture() -> None:
-    scene = Scene()
-    scene.connection("one", "10.0.0.1")
-    scene.established("one", "client", 5)
-    scene.sent("one>", 0, T0, 1, "c")
-    given, once = scene.sources(), scene.unite(c=[])
-    assert (once.found, once.steps, once.had_copies) == (None, None, False)
-    for name in ("messages", "stream_gaps", "quarantine", "acks", "handshakes"):
-        assert getattr(once, name).equals(getattr(given, name))
-    for unchanged in (once.every_end, once.counted, once.in_time, once.restore):
-        assert unchanged(once.messages) is once.messages
-
-
-@pytest.mark.parametrize(("columns", "had_copies"), [({}, False), ({"copy_of": "other>"}, True)])
-def test_one_look_says_what_there_is_to_do(columns: Row, had_copies: bool) -> None:
-    scene = Scene()
-    scene.connection("one", "10.0.0.1", **columns)
-    steps = captures(c=[(5, -SECOND)])
-    found = suspect(scene.frame("streams"), scene.frame("handshakes"), steps)
-    to_do = {name for name in ("vague", "alike", "steps", "named") if found[name].height}
-    assert to_do == {"steps"} | ({"named"} if had_copies else set())
 
 
 def vague(name: str, host: str, numbers: range, scene: Scene, **columns: Any) -> None:
     """Adds a connection captured in mid-stream, with messages of 100 bytes."""
-    scene.connection(name, host, begun=(None, None), **columns)
+    scene.begun(name, host, begun=(None, None), **columns)
     for at, number in enumerate(numbers):
         scene.sent(f"{name}>", 100 * at, T0 + number * SECOND, number, name)
 
 
 def test_a_copy_of_a_copy_is_one_of_the_stream_that_counts() -> None:
-    ends = {"a": 300, "b": 200, "c": 100}
     scene = Scene()
-    for name, missing in ends.items():
-        scene.connection(name, f"10.0.1.{missing}", missing_bytes=missing)
-    connections = copies.known_connections(scene.frame("streams"), scene.frame("handshakes"))
-    schema = dict.fromkeys(copies.PAIR, pl.String) | dict.fromkeys(copies.AHEAD, pl.Int64)
-    pairs = pl.DataFrame([("a", "b", 10, None), ("c", "b", 5, 3)], schema, orient="row")
-    chosen = copies.choose_connections(pairs, connections)
-    assert rows(chosen) == [("a", "c", 5, None), ("b", "c", -5, -3)]
-    assert rows(copies.stream_copies(chosen, connections)) == [
-        ("a<", "c<", None),
-        ("a>", "c>", 5),
-        ("b<", "c<", -3),
-        ("b>", "c>", -5),
-    ]
+    for name, missing, numbers in (("a", 300, range(1, 5)), ("b", 200, range(1, 7)), ("c", 100, range(3, 7))):
+        vague(name, f"10.0.1.{missing}", numbers, scene, missing_bytes=missing)
+    expected = [("a<", "c<", None), ("a>", "c>", 200), ("b<", "c<", None), ("b>", "c>", 200)]
+    assert copies_of(scene.unite()) == expected
 
 
 def test_most_connections_of_a_crowd_are_compared_with_none() -> None:
     crowd = copies.MOST_ALIKE + 1
     alike, one_packet, one_stream = Scene(), Scene(), Scene()
     for at in range(crowd):
-        alike.connection(f"alike {at}", f"10.0.{at}.1")
+        alike.begun(f"alike {at}", f"10.0.{at}.1")
         alike.established(f"alike {at}", "client", 5)
         vague(f"one packet {at}", f"10.0.{at}.1", range(1, 2), one_packet)
     for name, host in (("near", "192.168.0.1"), ("far", "10.0.0.1")):
-        one_stream.connection(name, host, begun=(None, None))
+        one_stream.begun(name, host, begun=(None, None))
         for at in range(crowd):
             one_stream.sent(f"{name}>", 100 * at, T0, 1, name)
     assert copies_of(alike.unite()) is None
@@ -208,7 +165,7 @@ def of_end(
         else:
             scene.unread(stream, 100 * at + 10, rng.randrange(1, 90), read)
     size = 100 * len(sent)
-    scene.connection(name, host, begun=begun, recovered_bytes=size, first_captured_at=T0 // 1000 + rng.randrange(10**7))
+    scene.begun(name, host, begun=begun, recovered_bytes=size, first_captured_at=T0 // 1000 + rng.randrange(10**7))
     scene.rows["streams"][-2] |= {"recovered_bytes": size - lost, "missing_bytes": lost}
 
 
@@ -227,7 +184,7 @@ def test_a_second_computation_unites_the_same(seed: int) -> None:
     steps = {"near": [(7, -5 * SECOND), (15, -30 * SECOND)], "far": []} if seed % 3 == 0 else {}
     once = scene.unite(**steps)
     by_capture = {name: [{"frame": at, "step_ns": ns} for at, ns in found] for name, found in steps.items()}
-    timed = plain_clock.in_order(scene.rows, defaultdict(list, by_capture))
+    timed = plain_copies.in_order(scene.rows, defaultdict(list, by_capture))
     expected, own = plain_copies.once(timed)
     of = {stream: tuple(copy) for stream, copy in plain_copies.copies(timed).items()}
     assert {stream: tuple(of) for stream, *of in copies_of(once) or ()} == of
@@ -246,15 +203,6 @@ def test_a_second_computation_unites_the_same(seed: int) -> None:
     unread = plain_copies.unread_ranges({name: rows.rows(named=True) for name, rows in tables.items()})
     for stream, ranges in plain_copies.unread_ranges(expected).items():
         assert {at for part in unread[stream] for at in part} == {at for part in ranges for at in part}
-
-
-def test_the_middle_of_two_differences_is_cut_toward_zero() -> None:
-    schema = {"stream_id": pl.String, "capture_id": pl.String, "counted_capture": pl.String, "ahead_ns": pl.Int64}
-    found = [("s", "b", "a", -3), ("s", "b", "a", -4), ("s", "a", "b", 9), ("s", "a", "a", 5), ("s", None, "a", 5)]
-    found += [("s", "a", "c", 1), ("s", "a", "c", -1)]
-    differences = places.between_captures(pl.DataFrame(found, schema, orient="row"))
-    assert rows(places.skews_of(differences)) == [("a", "b", 4)]
-    assert rows(places.skews_of(differences[:2])) == [("a", "b", 3)]
 
 
 PLACED = {"stream_id": pl.String, "stream_offset": pl.Int64, "own_stream": pl.String, "own_offset": pl.Int64}

@@ -1,8 +1,4 @@
-"""Which message stands for an outcome where several might, and the packets of a witness.
-
-tests/test_all_findings.py and tests/night_incidents.py hold what incidents are made of to a second computation and to
-the truth.
-"""
+"""The packets of a witness: their roles, and their order."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,55 +9,22 @@ import polars as pl
 from schemas.explained import FOUND, keyed
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS
-from schemas.outcomes import OUTCOMES
 from schemas.replay import FINDINGS, VERDICTS
 from schemas.table import RowType
-from udfs.derive.facts.events import outcome_counts
 from udfs.derive.tables import schema_of
 from udfs.derive.witness import find_frames, places_of, with_frames
-from udfs.replay.incidents import OutcomeCount
 
 Row = Mapping[str, Any]
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
-SEQUENCE = 1772474400 << 32 | 1
-KEYED_OUTCOMES = keyed(OUTCOMES)
 A, B = "10.0.0.1:50000>10.0.0.9:1801#0", "[fd00::2]:50001>10.0.0.9:1801#0"
 
 
 def frame(rows_of: RowType, rows: Sequence[Row] = ()) -> pl.DataFrame:
-    """Returns such rows; columns that they lack are null."""
     return pl.DataFrame(list(rows), schema_of(rows_of))
 
 
 def after(seconds: int | None) -> datetime | None:
     return None if seconds is None else BEGAN + timedelta(seconds=seconds)
-
-
-def message(number: int, first_seen: int | None, *witness: str, **others: Any) -> Row:
-    """Returns a row of OUTCOMES with keys."""
-    place = {"scope_key": "a", "tx_sequence_id": SEQUENCE, "outcome": "pending", "destination_queue": "orders"}
-    times = {"first_seen_at": after(first_seen), "last_seen_at": after(first_seen)}
-    figures = {"tx_sequence_number": number, "numbers": 1, "stuck": False, "session_id": f"session {number}"}
-    return {**place, **times, **figures, "witness": list(witness), **others}
-
-
-def counted(*rows: Row) -> list[OutcomeCount]:
-    """Returns what outcomes add up to, by sequence and outcome."""
-    found = outcome_counts(frame(KEYED_OUTCOMES, rows)).sort("scope_key", "tx_sequence_id", "outcome")
-    return [OutcomeCount(*row) for row in found.select(OutcomeCount._fields).rows()]
-
-
-def test_of_messages_at_the_same_time_the_lowest_witness_and_number_come_first() -> None:
-    (one,) = counted(message(7, 3, "z", "b"), message(6, 3, "c"), message(5, 3, "b", "z"), message(4, 3, "b", "zz"))
-    assert (one.witness, one.session_id) == (["b", "z"], "session 4")
-
-
-def test_a_number_that_was_never_seen_comes_first() -> None:
-    (one,) = counted(message(3, 1, "seen"), message(9, None, "above"), message(8, None, "lower key, later number"))
-    assert (one.first_at, one.witness, one.session_id) == (None, ["above"], "session 8")
-    assert (one.began_at, one.ended_at) == (after(1), after(1))
-    (one,) = counted(message(9, None, "above", accepted_at=after(4)), message(3, 5, "seen"))
-    assert (one.first_at, one.witness, one.began_at) == (after(4), ["above"], after(5))
 
 
 CAPTURED = frame(CAPTURES.arrow, [{"capture_id": "c", "uri": "night.pcap"}])

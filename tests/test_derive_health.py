@@ -48,7 +48,6 @@ QUEUES: dict[str, tuple[Night, Night, str | None]] = {
 
 
 def nights() -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Verdicts and outcomes of the queues."""
     verdicts: list[dict[str, Any]] = []
     outcomes: list[dict[str, Any]] = []
     for queue, (before, since, _) in QUEUES.items():
@@ -66,7 +65,6 @@ def nights() -> tuple[pl.DataFrame, pl.DataFrame]:
 
 @pytest.fixture(scope="module")
 def healths() -> dict[str, dict[str, Any]]:
-    """The health of each queue."""
     found = health(*nights(), SINCE, 100).to_dicts()
     assert [row["change"] for row in found if row["change"]] == ["worse"] * 4 + ["new", "gone"]
     assert [row["change"] for row in found][6:] == [None] * 5

@@ -1,10 +1,6 @@
-"""States of scopes, books, quarantine and packets on their way, from frames.
-
-tests/test_outcomes.py has the sums of sequences.
-"""
+"""Books, and the quarantine of what cannot be decoded, from frames."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
@@ -13,58 +9,19 @@ from table_frames import rows_of
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS
 from schemas.messages import DECODED_TABLES
 from schemas.outcomes import OUTCOMES
-from schemas.replay import SEQUENCES, STATES, VERDICTS
+from schemas.replay import SEQUENCES, VERDICTS
 from schemas.table import Table
 from udfs.derive import books
-from udfs.derive.columns import quotient
 from udfs.derive.decode import quarantine_undecodable
-from udfs.derive.summaries import summarize_states
 from udfs.derive.tables import schema_of
 
 Row = dict[str, Any]
-Schema = dict[str, pl.DataType | type[pl.DataType]]
-BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 FIRST = 1772474400 << 32 | 1
-HIGHEST = (1 << 64) - 1
-SCOPE_STATE: Schema = {
-    **dict.fromkeys(("scope_key", "source_queue_manager", "session_id"), pl.String),
-    **dict.fromkeys(("state_sequence", "state_number", "reject_count", "messages"), pl.Int64),
-    "last_captured_at": pl.Datetime("us", "UTC"),
-    "last_captured_ns": pl.Int64,
-    "state_assumed": pl.Boolean,
-}
 
 
 def singly(table: Table, rows: Sequence[Row] = ()) -> pl.DataFrame:
     """Returns sums over rows of a table, each over one."""
     return rows_of(table, *rows).with_columns(pl.lit(1).alias("count"))
-
-
-def test_a_scope_without_messages_since_keeps_its_earlier_state() -> None:
-    now = pl.DataFrame(
-        [
-            {"scope_key": "judged", "state_sequence": FIRST - (1 << 63), "state_number": 5, "reject_count": 2}
-            | {"state_assumed": True, "messages": 8},
-            {"scope_key": "highest", "state_sequence": (1 << 63) - 1, "state_number": 1, "reject_count": 0}
-            | {"state_assumed": False, "messages": 1},
-        ],
-        SCOPE_STATE,
-    )
-    earlier = rows_of(
-        STATES,
-        {"scope_key": "judged", "tx_sequence_id": FIRST, "tx_sequence_number": 1, "assumed": False, "messages": 3},
-        {"scope_key": "idle", "tx_sequence_id": 0, "tx_sequence_number": 0, "assumed": None, "messages": 3},
-    )
-    rows = summarize_states(now, earlier)
-    assert rows.schema == schema_of(STATES.arrow)
-    shown = rows.select("scope_key", "tx_sequence_id", "tx_sequence", "tx_sequence_number", "assumed", "messages")
-    assert sorted(shown.rows()) == [
-        ("highest", HIGHEST, "2106-02-07T06:28:15Z#4294967295", 1, False, 1),
-        ("idle", 0, "1970-01-01T00:00:00Z#0", 0, False, 0),
-        ("judged", FIRST, "2026-03-02T18:00:00Z#1", 5, True, 8),
-    ]
-    assert summarize_states(now, earlier.clear()).height == 2
-    assert summarize_states(now.clear(), earlier.clear()).schema == rows.schema
 
 
 def balanced(balance: Callable[..., pl.DataFrame], *tables: Any, key: str) -> dict[str | None, tuple[int, int, bool]]:
@@ -159,12 +116,3 @@ def test_the_first_bytes_of_a_packet_that_cannot_be_decoded_are_kept() -> None:
     assert rows.row(0) == ("decode", "bad", "It is bad.", "c", "a", 9, 7, 5, b"123")
     assert rows["raw"].to_list() == [b"123", b"12", None]
     assert quarantine_undecodable(explained.clear(), 3).schema == rows.schema
-
-
-def test_quotients_are_the_nearest_doubles() -> None:
-    figures = [60_000_000_000, 7, 999_999_999_999_999, None]
-    frame = pl.DataFrame({"ns": figures}, {"ns": pl.Int64})
-    for divisor in (1_000_000_000, 1e6, 1000):
-        expected = [None if ns is None else ns / divisor for ns in figures]
-        assert frame.select(quotient(pl.col("ns"), divisor))["ns"].to_list() == expected
-    assert frame.clear().select(quotient(pl.col("ns"), 1000)).schema == {"ns": pl.Float64()}

@@ -1,26 +1,22 @@
-"""Compares what the product says of acknowledgments with the second computation, on random histories.
-
-`python tests/test_evidence.py 1000000` generates that many messages, and prints those that differ.
-"""
+"""Compares what the product says of acknowledgments with the second computation, on random histories."""
 
 import random
 from collections.abc import Iterator
-from itertools import product
 from typing import Any
 
 import polars as pl
 import pytest
 from gold_rows import plain
 from plain_evidence import LATEST_ORDER_ACK, MS, Row, Said, evidence
-from replay_tables import NULL, T0, Tables, compare_nights, replay
+from replay_tables import NULL, T0, Tables, replay
 from replayer import Key, Receiver, chosen, ends, scope_of, verdicts
-from test_agreement import to_queues
+from test_agreement import MODES, to_queues
+from tiers import seeds
 
 from jobs.replaying.sources import Sources
 from schemas.replay import Reading, Scope
 from schemas.wire import MessageClass
 
-MODES = tuple(product(Reading, (Scope.AUTO, Scope.SESSION, Scope.QUEUE)))
 PAUSES = (0, 1, MS, 249 * MS + 999_999, 250 * MS, 1_000 * MS, LATEST_ORDER_ACK - 1, LATEST_ORDER_ACK, 30_000 * MS)
 CLASSES = (
     *[MessageClass.MQMSG_CLASS_ACK_RECEIVE] * 3,
@@ -48,9 +44,7 @@ class History:
         self.offsets = dict.fromkeys(self.connections, 0)
         known = rng.random() < 0.7
         for connection in self.connections:
-            ways = f"ip-{self.senders[0]}", self.address
-            tables.stream(f"{connection}>", *ways)
-            tables.stream(f"{connection}<", *ways[::-1])
+            tables.connection(connection, f"ip-{self.senders[0]}", self.address)
             if known:
                 tables.handshake(connection, self.senders[0], self.receiver)
 
@@ -68,10 +62,8 @@ class History:
             self.offsets[stream[:-1]] += 10
             key = stream, self.offsets[stream[:-1]]
             if lossy and rng.random() < 0.1:
-                gap = {"stream_id": stream, "stream_offset": key[1] - 5, "length": 1, "stage": None}
-                self.tables.rows["stream_gaps"].append(gap)
-            # Of two messages with one number, the product takes a FinalAck for one as for both: see the last tests.
-            id_ = f"{source}\\{number if final or rng.random() < 0.9 else number + 1_000}"
+                self.tables.unread(stream, key[1] - 5)
+            id_ = f"{source}\\{number if rng.random() < 0.9 else number + 1_000}"
             through = rng.choice([NULL, NULL, self.receiver])
             self.tables.message(
                 key, self.ns, (identity, number, previous), source_queue_manager=source, message_id=id_,
@@ -120,7 +112,6 @@ def night(rng: random.Random, messages: int) -> Tables:
 
 
 def expected(tables: Tables, reading: Reading, scope: Scope) -> dict[Key, Said]:
-    """Returns what the second computation says of each message."""
     at = ends(tables.rows)
     fates, conforming = (verdicts(tables.rows, reading=one, scope=scope) for one in (reading, Reading.CONFORMANT))
     judged = [row for row in tables.rows["messages"] if (row["stream_id"], row["stream_offset"]) in fates]
@@ -136,7 +127,6 @@ def expected(tables: Tables, reading: Reading, scope: Scope) -> dict[Key, Said]:
 
 
 def as_columns(said: Said, row: Row) -> tuple[Any, ...]:
-    """Returns what `verdicts` has in COLUMNS."""
 
     def after(ns: int | None) -> float | None:
         return None if ns is None or row["captured_ns"] is None else (ns - row["captured_ns"]) / MS
@@ -147,7 +137,6 @@ def as_columns(said: Said, row: Row) -> tuple[Any, ...]:
 
 
 def found(sources: Sources[pl.DataFrame], reading: Reading, scope: Scope) -> dict[Key, tuple[Any, ...]]:
-    """Returns what the product says of each message, in COLUMNS."""
     rows = plain(replay(sources, reading=reading, scope=scope).verdicts)
     return {(row["stream_id"], row["stream_offset"]): tuple(row[name] for name in COLUMNS) for row in rows}
 
@@ -168,9 +157,9 @@ def disagreements(
 # --- the tests ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def tables() -> Tables:
-    return night(random.Random(40), 6_000)
+@pytest.fixture(scope="module", params=seeds([40]))
+def tables(request: pytest.FixtureRequest) -> Tables:
+    return night(random.Random(request.param), 6_000)
 
 
 @pytest.fixture(scope="module")
@@ -198,42 +187,3 @@ def test_the_histories_show_everything_that_acknowledgments_can_say(tables: Tabl
     assert {one.next_ack_agrees_with for one in said.values()} == {None, "both", "conformant", "literal", "neither"}
     assert {one.final_ack_class for one in said.values()} == {None, *map(int, CLASSES)}
     assert {one.assumed for one in said.values()} == {True, False}
-
-
-def final_acks_of_one_number(*named: tuple[int, MessageClass]) -> Tables:
-    """Returns message 1, accepted as number 1, and a FinalAck for this number a second for each of these IDs."""
-    tables = Tables()
-    for way, ends_ in ((">", ("ip-a", "ip-b")), ("<", ("ip-b", "ip-a"))):
-        tables.stream(f"c{way}", *ends_)
-    tables.message(("c>", 0), T0, (5, 1, 0))
-    for at, (id_, message_class) in enumerate(named):
-        tables.ack(
-            "c<", T0 + (at + 1) * 1_000 * MS, (5, 1), ack_type="final_ack", source_guid="source",
-            message_class=int(message_class), acknowledged_message_id=f"source\\{id_}",
-        )  # fmt: skip
-    return tables
-
-
-OTHERS = [(9, MessageClass.MQMSG_CLASS_ACK_RECEIVE)]
-REFUSED = [(1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED), *OTHERS]
-
-
-@pytest.mark.parametrize(("named", "message_class"), [(OTHERS, None), (REFUSED, 0x8004)])
-def test_a_final_ack_speaks_of_the_message_that_it_names_alone(
-    named: list[tuple[int, MessageClass]], message_class: int | None
-) -> None:
-    tables = final_acks_of_one_number(*named)
-    assert not list(disagreements(tables, tables.sources(), Reading.CONFORMANT, Scope.AUTO))
-    (one,) = expected(tables, Reading.CONFORMANT, Scope.AUTO).values()
-    assert (one.acknowledged_ns, one.final_ack_class) == (None, message_class)
-
-
-def differences(tables: Tables) -> Iterator[tuple[str, list[Any]]]:
-    """Yields each mode, and the messages of a night that differ."""
-    sources = tables.sources()
-    for reading, scope in MODES:
-        yield f"{reading}, {scope}", list(disagreements(tables, sources, reading, scope))
-
-
-if __name__ == "__main__":
-    compare_nights(__doc__, night, 100_000, differences)

@@ -3,73 +3,60 @@
 tests/test_all_findings.py holds the words and the witness of each finding here to the second computation.
 """
 
-from collections.abc import Callable
-from functools import cache, cached_property, partial
+import re
+from functools import cache
+from pathlib import Path
 
-import polars as pl
 import pytest
-import scenes_of_connections
-import scenes_of_senders
-import scenes_of_sessions
-import scenes_of_verdicts
-from finding_sentences import SENTENCES
 from replay_tables import Row, Tables, replay, rows_of
-from scene import COVERED, READINGS, SCENES, Scene, guid
+from scene import NAME, Scene, guid
+from scenes import COVERED, READINGS, SCENES
 
-from jobs.replaying.sources import Sources
 from schemas.replay import FindingKind as K
 from schemas.replay import Reading, Severity
 
-__all__ = ["scenes_of_connections", "scenes_of_senders", "scenes_of_sessions", "scenes_of_verdicts"]
-"""Importing them fills SCENES."""
+_SAID = r"^(\w+): (\w+), (.*)\n(.*)$"
+SENTENCES = re.findall(_SAID, Path(__file__).with_name("sentences.txt").read_text(), re.MULTILINE)
+"""Scene, kind, rows that prove it, and the sentence."""
 
 
+@cache
 def played() -> tuple[Tables, dict[str, Scene]]:
     """Plays all scenes in the same tables."""
-    tables = Tables()
-    scenes = {name: Scene(tables, name) for name in SCENES}
-    for name, (play, _) in SCENES.items():
-        play(scenes[name])
+    tables, scenes = Tables(), {}
+    for name, (events, guids, _) in SCENES.items():
+        scenes[name] = Scene(tables, name, guids)
+        for one in events:
+            one(scenes[name])
     return tables, scenes
 
 
 class Night:
-    """Derives from one replay of all scenes what a test asks for."""
+    """Holds what one replay of all scenes says of each."""
 
-    def __init__(self, sources: Sources[pl.DataFrame], scenes: dict[str, Scene], reading: Reading) -> None:
-        self.replayed, self._scenes = replay(sources, reading=reading), scenes
-
-    @cached_property
-    def findings(self) -> dict[str, list[Row]]:
-        """The findings of each scene."""
-        named = {scene.session: name for name, scene in self._scenes.items()}
-        found: dict[str, list[Row]] = {name: [] for name in self._scenes}
-        for row in rows_of(self.replayed.findings):
-            found[named.get(row.session_id) or str(row.witness[0]).partition(".")[0]].append(row)
-        return found
-
-    @cached_property
-    def sessions(self) -> dict[str, Row]:
-        """The sessions by their senders."""
-        return {row.sender: row for row in rows_of(self.replayed.sessions)}
+    def __init__(self, reading: Reading) -> None:
+        tables, scenes = played()
+        replayed = replay(tables.sources(), reading=reading)
+        self.sessions = {row.sender: row for row in rows_of(replayed.sessions)}
+        self.findings: dict[str, list[Row]] = {name: [] for name in scenes}
+        named = {scene.session: name for name, scene in scenes.items()}
+        for row in rows_of(replayed.findings):
+            first = row.witness[0]["stream_id"]
+            self.findings[named.get(row.session_id) or first.partition(".")[0]].append(row)
 
 
-@pytest.fixture(scope="module")
-def nights() -> Callable[[Reading], Night]:
-    """Replays all scenes under a reading, once."""
-    tables, scenes = played()
-    return cache(partial(Night, tables.sources(), scenes))
+night_of = cache(Night)
 
 
 @pytest.fixture
-def night(nights: Callable[[Reading], Night]) -> Night:
-    return nights(Reading.CONFORMANT)
+def night() -> Night:
+    return night_of(Reading.CONFORMANT)
 
 
 @pytest.mark.parametrize("name", SCENES)
 def test_a_scene_gives_these_findings_and_no_others(night: Night, name: str) -> None:
     given = {K(row.kind): Severity(row.severity) for row in night.findings[name]}
-    assert given == SCENES[name][1]
+    assert given == SCENES[name][2]
     assert all(row.witness for row in night.findings[name])
 
 
@@ -106,26 +93,25 @@ NEARLY = {
 def test_every_kind_is_shown_and_nearly_shown() -> None:
     elsewhere = {K.CAPTURED_TWICE, K.CLOCK_STEPPED, K.CLOCKS_DIFFER}  # tests/test_copies.py
     elsewhere |= {K.CANNOT_CONNECT}  # tests/test_cannot_connect.py
-    assert {kind for _, kinds in SCENES.values() for kind in kinds} | elsewhere == set(K)
+    assert {kind for *_, kinds in SCENES.values() for kind in kinds} | elsewhere == set(K)
     assert NEARLY.keys() | elsewhere == set(K)
-    assert not [kind for kind, name in NEARLY.items() if kind in SCENES[name][1]]
+    assert not [kind for kind, name in NEARLY.items() if kind in SCENES[name][2]]
 
 
-@pytest.mark.parametrize("name", SENTENCES)
-def test_words_and_witness(night: Night, name: str) -> None:
-    kind, explanation, witness = SENTENCES[name]
+@pytest.mark.parametrize(("name", "kind", "proof", "words"), SENTENCES)
+def test_words_and_witness(night: Night, name: str, kind: str, proof: str, words: str) -> None:
     (row,) = [row for row in night.findings[name] if row.kind == kind]
-    assert row.explanation == explanation
-    assert row.witness == witness
+    guids = {end: guid(f"{name}.{end}") for end in "abc"}
+    assert row.explanation == words.format(sequence=NAME, name=name, **guids)
+    witness = [f"{one['stream_id']}@{one['stream_offset']}" for one in row.witness]
+    assert witness == [f"{name}.{place}" for place in proof.split()]
 
 
 @pytest.mark.parametrize("reading", Reading)
 @pytest.mark.parametrize("name", READINGS)
-def test_the_reading_that_explains_the_answers_does_not_depend_on_the_one_replayed(
-    nights: Callable[[Reading], Night], name: str, reading: Reading
-) -> None:
-    sender = str(guid(f"{name}.a")) if name == "the_state_fell" else f"ip.{name}.a"
-    assert nights(reading).sessions[sender].acks_agree_with == READINGS[name]
+def test_the_reading_that_explains_the_answers_does_not_depend_on_the_one_replayed(name: str, reading: Reading) -> None:
+    sender = guid(f"{name}.a") if name == "the_state_fell" else f"ip.{name}.a"
+    assert night_of(reading).sessions[sender].acks_agree_with == READINGS[name]
 
 
 @pytest.mark.parametrize("name", COVERED)

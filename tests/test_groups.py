@@ -15,7 +15,6 @@ ROWS = row(one=STRING, two=LONG, value=LONG)
 
 
 def batches(keys: Sequence[tuple[str | None, int | None]], size: int) -> Iterator[pa.RecordBatch]:
-    """Yields rows of these keys, in batches of so many."""
     rows = [{"one": one, "two": two, "value": at} for at, (one, two) in enumerate(keys)]
     for at in range(0, len(rows), size):
         yield pa.RecordBatch.from_pylist(rows[at : at + size], ROWS)

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import polars as pl
 import pytest
 from deltalake import DeltaTable
 from growth import assert_linear
 from pyspark.sql import SparkSession
-from replay_tables import T0, Tables, replay_all, replay_once
+from replay_tables import T0, Tables, replay
 from scene import guid
 from tiers import merge_needs
 from warehouses import config
@@ -44,9 +45,7 @@ def trick(play: Trick) -> Trick:
 
 def connect(tables: Tables, name: str, number: int = 0, **columns: Any) -> str:
     """Both ways of a connection; returns the one of the sender."""
-    ends = columns.pop("ends", (f"ip.{name}.a", f"ip.{name}.b"))
-    tables.stream(f"{name}.{number}>", *ends, **columns)
-    tables.stream(f"{name}.{number}<", *ends[::-1], **columns)
+    tables.connection(f"{name}.{number}", *columns.pop("ends", (f"ip.{name}.a", f"ip.{name}.b")), **columns)
     return f"{name}.{number}>"
 
 
@@ -57,66 +56,46 @@ def send(tables: Tables, stream: str, i: int, tx: tuple[int, int, int], **column
     tables.message((stream, i * 10), T0 + i * MS, tx, **(given | columns))
 
 
-def miss(tables: Tables, stream: str, i: int) -> None:
-    """Bytes that are missing before the i-th message."""
-    tables.rows["stream_gaps"].append({"stream_id": stream, "stream_offset": i * 10 - 5, "length": 1})
-
-
-ON_ONE_CONNECTION: dict[str, Callable[[int], dict[str, Any]]] = {
-    "numbers_skipped": lambda i: {"tx": (S, 1000 * (i + 1), 1000 * i)},
-    "sequences": lambda i: {"tx": (S + i, 1, 0)},
-    "different_messages_of_one_number": lambda i: {"tx": (S, 1, 0), "message_id": f"a\\{i}", "label": str(i)},
-    "torn_transactions": lambda i: {
+ON_ONE_CONNECTION: dict[str, Callable[[int, int], dict[str, Any]]] = {
+    "numbers_skipped": lambda i, _: {"tx": (S, 1000 * (i + 1), 1000 * i)},
+    "numbers_never_seen": lambda i, _: {"tx": (S, 1000 * i, 1000 * i - 1) if i else (S, 1, 0)},
+    "numbers_skipped_to_the_middle_of_a_sequence": lambda i, _: {"tx": (S + i // 2, *((1, 0), (1 << 31, 1))[i % 2])},
+    "sequences": lambda i, _: {"tx": (S + i, 1, 0)},
+    "different_messages_of_one_number": lambda i, _: {"tx": (S, 1, 0), "message_id": f"a\\{i}", "label": str(i)},
+    "refusals": lambda i, _: {"tx": (S + i // 3, *((1, 0), (1, 0), (9, 8))[i % 3]), "label": str(i % 3)},
+    "resends_refused": lambda i, n: {"tx": (S, 1, 0) if i == 0 else (S, 3, 2) if i < n - 1 else (S, 5, 1)},
+    "torn_transactions": lambda i, _: {
         "tx": (S, i + 1, i), "tx_first": True, "tx_last": False, "tx_transaction_id": i
     },
-    "one_transaction_id": lambda i: {
+    "one_transaction_id": lambda i, _: {
         "tx": (S, 2 * i + 1, 2 * i), "tx_first": i % 3 == 0, "tx_last": i % 2 == 0, "tx_transaction_id": 7
     },
+    "long_transactions": lambda i, _: {
+        "tx": (S, (i // 2 << 12) + (i % 2 * 4095 or 1), i // 2 << 12), "tx_first": i % 2 == 0, "tx_last": i % 2 == 1,
+        "tx_transaction_id": i // 2,
+    },
 }  # fmt: skip
-"""What the i-th message of a connection is: ID, number and previous number, and other columns."""
+"""What the i-th message of n on a connection is: ID, number and previous number, and other columns.
+
+A refusal is one of a message that never becomes acceptable, and of another one that has the number of the first. A long
+transaction has only its first and its last message, with all the numbers that one may have in between.
+"""
 
 
 def on_one_connection(tables: Tables, name: str, n: int) -> None:
     stream = connect(tables, name)
     for i in range(n):
-        send(tables, stream, i, **ON_ONE_CONNECTION[name](i))
+        send(tables, stream, i, **ON_ONE_CONNECTION[name](i, n))
 
 
 TRICKS |= dict.fromkeys(ON_ONE_CONNECTION, on_one_connection)
 
 
 @trick
-def numbers_never_seen(tables: Tables, name: str, n: int) -> None:
-    stream = connect(tables, name)
-    send(tables, stream, 0, (S, 1, 0))
-    for i in range(1, n):
-        send(tables, stream, i, (S, 1000 * i, 1000 * i - 1))
-
-
-@trick
-def numbers_skipped_to_the_middle_of_a_sequence(tables: Tables, name: str, n: int) -> None:
-    stream = connect(tables, name)
-    for i in range(0, n, 2):
-        send(tables, stream, i, (S + i, 1, 0))
-        send(tables, stream, i + 1, (S + i, 1 << 31, 1))
-
-
-@trick
-def long_transactions(tables: Tables, name: str, n: int) -> None:
-    """The first and the last message of each, with all the numbers that one may have in between."""
-    stream = connect(tables, name)
-    for i in range(0, n, 2):
-        first, last = i // 2 << 12, (i // 2 << 12) + 4095
-        of = {"tx_transaction_id": i}
-        send(tables, stream, i, (S, max(first, 1), max(first - 1, 0)), tx_first=True, tx_last=False, **of)
-        send(tables, stream, i + 1, (S, last, last - 1), tx_first=False, tx_last=True, **of)
-
-
-@trick
 def queues_between_missing_bytes(tables: Tables, name: str, n: int) -> None:
     stream = connect(tables, name, missing_bytes=n)
     for i in range(n):
-        miss(tables, stream, i)
+        tables.unread(stream, i * 10 - 5)
         send(tables, stream, i, (S, 1, 0), destination_queue=f"queue {i}")
 
 
@@ -125,17 +104,17 @@ def connections_with_missing_bytes(tables: Tables, name: str, n: int) -> None:
     """A queue on each; what is missing on any of them may be of each queue."""
     for i in range(n):
         stream = connect(tables, name, i, missing_bytes=1)
-        miss(tables, stream, 1)
+        tables.unread(stream, 5)
         send(tables, stream, 1, (S, 1, 0), destination_queue=f"queue {i}")
 
 
 @trick
 def legs_of_routers(tables: Tables, name: str, n: int) -> None:
     """Messages that may have reached one receiver on any of many sessions, of which each has one state."""
-    server = str(guid(f"{name}.b"))
+    server = guid(f"{name}.b")
     for i in range(0, n, 2):
         stream = connect(tables, name, i, ends=(f"ip.{name}.a{i}", f"ip.{name}.b"))
-        tables.handshake(f"{name}.{i}", str(guid(f"{name}.{i}")), server)
+        tables.handshake(f"{name}.{i}", guid(f"{name}.{i}"), server)
         for number in (1, 2):
             to = {"queue_manager_address": server, "destination_queue": f"queue {number}"}
             send(tables, stream, i + number, (S + i, number, number - 1), source_queue_manager=f"{name}.a", **to)
@@ -154,25 +133,6 @@ def senders_of_a_session(tables: Tables, name: str, n: int) -> None:
         for j, acknowledged in enumerate((sequence, S + n + i)):
             ns = T0 + (2 * i + j) * MS + MS // 2
             tables.ack(f"{name}.0<", ns, (acknowledged, 1), source_queue_manager=f"ip.{name}.b")
-
-
-@trick
-def refusals(tables: Tables, name: str, n: int) -> None:
-    """In each sequence a message that never becomes acceptable, and another one that has the number of the first."""
-    stream = connect(tables, name)
-    for i in range(0, n, 3):
-        send(tables, stream, i, (S + i, 1, 0))
-        send(tables, stream, i + 1, (S + i, 1, 0), label="another")
-        send(tables, stream, i + 2, (S + i, 9, 8))
-
-
-@trick
-def resends_refused(tables: Tables, name: str, n: int) -> None:
-    stream = connect(tables, name)
-    send(tables, stream, 0, (S, 1, 0))
-    for i in range(1, n - 1):
-        send(tables, stream, i, (S, 3, 2))
-    send(tables, stream, n - 1, (S, 5, 1))
 
 
 @trick
@@ -198,7 +158,7 @@ def not_acknowledged(tables: Tables, name: str, n: int) -> None:
 
 @trick
 def connections_that_begin_alike(tables: Tables, name: str, n: int) -> None:
-    client, server = str(guid(f"{name}.a")), str(guid(f"{name}.b"))
+    client, server = guid(f"{name}.a"), guid(f"{name}.b")
     for i in range(n):
         ends = (f"ip.{name}.a{i}", f"ip.{name}.b")
         stream = connect(tables, name, i, ends=ends, initial_seq=7)
@@ -212,14 +172,14 @@ def connections_that_begin_alike(tables: Tables, name: str, n: int) -> None:
 def connections_with_one_packet(tables: Tables, name: str, n: int) -> None:
     for i in range(n):
         ends = (f"ip.{name}.a{i}", f"ip.{name}.b")
-        send(tables, connect(tables, name, i, ends=ends, mid_stream=True), 1, (S, 1, 0))
+        send(tables, connect(tables, name, i, ends=ends, mid_stream=True, initial_seq=None), 1, (S, 1, 0))
 
 
 @trick
 def two_captures_of_one_packet(tables: Tables, name: str, n: int) -> None:
     for i in range(2):
         ends = (f"ip.{name}.a{i}", f"ip.{name}.b")
-        stream = connect(tables, name, i, ends=ends, mid_stream=True)
+        stream = connect(tables, name, i, ends=ends, mid_stream=True, initial_seq=None)
         for j in range(n // 2):
             send(tables, stream, j, (S, 1, 0))
 
@@ -227,7 +187,7 @@ def two_captures_of_one_packet(tables: Tables, name: str, n: int) -> None:
 @trick
 def addresses_of_a_sender(tables: Tables, name: str, n: int) -> None:
     """Each conflicts with the others; and acknowledgments go to further ones."""
-    client, server = str(guid(f"{name}.a")), str(guid(f"{name}.b"))
+    client, server = guid(f"{name}.a"), guid(f"{name}.b")
     for i in range(0, n, 2):
         ends = (f"ip.{name}.a{i}", f"ip.{name}.b")
         stream = connect(tables, name, i, ends=ends)
@@ -236,7 +196,7 @@ def addresses_of_a_sender(tables: Tables, name: str, n: int) -> None:
         send(tables, stream, i + 1, (S + i, 1, 0), source_queue_manager=client, message_id=f"{client}\\{i + n}")
     for i in range(n):
         connect(tables, f"{name}.back", i, ends=(f"ip.{name}.c{i}", f"ip.{name}.b"))
-        tables.handshake(f"{name}.back.{i}", str(guid(f"{name}.{i}")), server)
+        tables.handshake(f"{name}.back.{i}", guid(f"{name}.{i}"), server)
         named = {"source_queue_manager": server, "queue_manager_address": client}
         tables.ack(f"{name}.back.{i}<", T0 + i * MS, (S, 1), **named)
 
@@ -287,11 +247,10 @@ def night(n: int, *names: str) -> Tables:
 
 
 def replayed(n: int) -> Night:
-    """Replays a night of all tricks, counting rows."""
     tables = night(n, *TRICKS)
     sources = tables.sources()
     with steps_noted() as steps:
-        found = replay_all(sources)
+        found = replay(sources).tables
     return Night(len(tables.rows["messages"]), {name: table.height for name, table in found.items()}, steps)
 
 
@@ -341,7 +300,7 @@ def test_steps_that_pair_rows_are_noted() -> None:
 
 @pytest.mark.parametrize("name", merge_needs(["different_messages_of_one_number"], TRICKS))
 def test_twice_as_many_of_one_thing_take_twice_the_time(name: str) -> None:
-    assert_linear(replay_all, lambda n: night(n, name).sources(), 1_000)
+    assert_linear(replay, lambda n: night(n, name).sources(), 1_000)
 
 
 # --- what is done instead ---------------------------------------------------------------------------------------------
@@ -354,17 +313,11 @@ def test_an_acknowledgment_for_nobody_by_name_is_for_who_uses_its_sequence_where
         for i in range(senders):
             sequence = 1 if i < shared else 2 if i < shared + 17 else 3
             send(tables, stream, i, (sequence, 1, 0), source_queue_manager=f"{name}.{i}")
-        for sequence in (1, 2, 3, 4):
-            tables.ack(f"{name}.0<", T0 + sequence, (sequence, 1), source_queue_manager=f"ip.{name}.b")
-    acks = replay_once(tables.sources()).inputs.acks
-    found: dict[tuple[str, int], set[str]] = {}
-    for row in acks.to_dicts():
-        found.setdefault((row["receiver"], row["sequence"] + (1 << 63)), set()).add(row["source_queue_manager"])
-    first = {name: {f"{name}.{i}" for i in range(shared)} for name in ("few", "many")}
-    assert found == {("ip.few.b", sequence): first["few"] for sequence in (1, 2, 3, 4)} | {
-        ("ip.many.b", 1): first["many"],
-        ("ip.many.b", 3): {"many.33"},
-    }
+        for sequence in (1, 2, 3):
+            tables.ack(f"{name}.0<", T0 + 1_000 * MS + sequence, (sequence, 1), source_queue_manager=f"ip.{name}.b")
+    verdicts = replay(tables.sources()).verdicts.to_dicts()
+    acknowledged = {row["source_queue_manager"] for row in verdicts if row["acknowledged_at"] is not None}
+    assert acknowledged == {f"{name}.{i}" for name in ("few", "many") for i in range(shared)} | {"many.33"}
 
 
 def test_where_too_much_would_be_paired_each_message_is_judged_as_behind_missing_bytes(
@@ -376,10 +329,10 @@ def test_where_too_much_would_be_paired_each_message_is_judged_as_behind_missing
         for i, tx in enumerate(((S, 1, 0), (S, 2, 1), (S, 4, 3), (S, 6, 1))):
             send(tables, stream, i, tx)
         if broken:
-            miss(tables, connect(tables, name, 1, first_captured_at=T0 // 1000 + 10**9), 1)
+            tables.unread(connect(tables, name, 1, first_captured_at=T0 // 1000 + 10**9), 5)
 
     def verdicts() -> dict[str, list[str]]:
-        rows = replay_once(tables.sources()).verdicts.to_dicts()
+        rows = replay(tables.sources()).verdicts.to_dicts()
         rows.sort(key=lambda row: (row["source_queue_manager"], row["replay_order"]))
         return {
             name: [row["verdict"] for row in rows if row["stream_id"] == f"{name}.0>"] for name in ("broken", "whole")
@@ -398,7 +351,7 @@ NUMBER, PREVIOUS, ORDINAL = 0xDEADBEEF, 0xFEEDFACE, 0xCAFEBABE
 
 def capture_of_skipped_numbers(path: Path, n: int, skipped: int) -> None:
     """A capture of n messages, before each of which its sender skipped so many numbers."""
-    one = build.user_message(guid("a"), message_id=ORDINAL, sequence=(S, NUMBER, PREVIOUS))
+    one = build.user_message(UUID(guid("a")), message_id=ORDINAL, sequence=(S, NUMBER, PREVIOUS))
     fields = [value.to_bytes(4, "little") for value in (ORDINAL, NUMBER, PREVIOUS)]
     assert [one.count(field) for field in fields] == [1, 1, 1]
     packets = []

@@ -1,6 +1,6 @@
 """Until when numbers are used twice, by which sequences a scope has, and what the sentence of an incident says.
 
-tests/test_all_findings.py holds incidents to the second computation, tests/test_simulated_incidents.py to the truth.
+tests/test_all_findings.py holds incidents to the second computation, tests/test_simulated_nights.py to the truth.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plain_replay import Night, variant
+from plain_replay import variant
 from pyspark.sql import SparkSession
-from replayer import Fate
 from warehouses import CAPTURES, config
 from warehouses import rows as rows_of_night
 
@@ -31,7 +30,6 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 
-ORDERS = CAPTURES / "orders.pcapng"
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
 JUDGED = (VERDICTS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS, TRANSACTIONS, ENDS, BOOKS)
 """The tables that a look and a night must have in common."""
@@ -56,7 +54,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files go."""
     folder = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -64,12 +61,10 @@ def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 def looked_at(options: Config) -> InProcess:
-    """The tables of a look."""
     return derive_tables(stamps(capture_files(options.captures)), options, {}, 4)
 
 
 def look(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> dict[str, Any]:
-    """What a look prints as JSON."""
     assert cli.main(["look", *map(str, arguments), "--json"]) == code
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
     return said
@@ -83,28 +78,9 @@ def in_process(code: str, *arguments: object, **options: Any) -> subprocess.Comp
 
 
 def plain(engine: InProcess, table: Table) -> list[dict[str, Any]]:
-    """A table's rows in the order of `rows_of_night`."""
     rows = engine.read(table).select(table.names).to_dicts()
     kept = [{name: value for name, value in row.items() if name != "ingested_at"} for row in rows]
     return sorted(kept, key=repr)
-
-
-@pytest.mark.parametrize("captures", [[ORDERS], BRANCHES, None], ids=["orders", "branches", "demo"])
-def test_verdicts_are_those_of_the_second_replayer(captures: list[Path] | None, demo: Path) -> None:
-    files = captures or sorted(demo.glob("*.pcap*"))
-    engine = looked_at(config(Path(), *files))
-    names = (
-        *("stream_id", "stream_offset", "replay_order", "incoming_tx_sequence_id", "incoming_tx_sequence_number"),
-        *("accepted", "verdict", "reason", "gap_size", "reject_count"),
-    )
-    rows = engine.read(VERDICTS).select(names).to_dicts()
-    found = {(row["stream_id"], row["stream_offset"]): Fate(*(_whole(row[name]) for name in names[2:])) for row in rows}
-    assert found == Night(files).fates()
-    assert all(engine.read(BOOKS)["balanced"].to_list())
-
-
-def _whole(value: Any) -> Any:
-    return int(value) if type(value).__name__ == "Decimal" else value
 
 
 def test_it_tells_what_happened_and_proves_it(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:

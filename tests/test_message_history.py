@@ -17,7 +17,6 @@ Row = dict[str, Any]
 
 
 def by_spark(spark: SparkSession, warehouse: Path) -> list[Row]:
-    """The rows that Spark finds."""
     asked = spark.sql(spark_sql(lambda table: f"delta.`{warehouse / table.name}`"))
     assert [(field.name, field.dataType) for field in asked.schema] == [
         (f.name, f.dataType) for f in MESSAGE_HISTORY.spark
@@ -26,7 +25,6 @@ def by_spark(spark: SparkSession, warehouse: Path) -> list[Row]:
 
 
 def by_duckdb(warehouse: Path) -> list[Row]:
-    """The rows that DuckDB finds."""
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     for table in SOURCES:
@@ -42,7 +40,6 @@ def by_polars(warehouse: Path) -> list[Row]:
 
 
 def in_order(found: list[Row]) -> list[Row]:
-    """The rows in an order of their own."""
     return sorted(found, key=lambda row: repr([row[name] for name in MESSAGE_HISTORY.key]))
 
 

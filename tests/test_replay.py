@@ -1,4 +1,4 @@
-"""The replay: the documents' trace, a reviewed sequence, and scopes that an earlier warehouse left.
+"""The replay: the documents' trace, a reviewed sequence, ends of streams, and what an earlier warehouse left.
 
 tests/test_agreement.py compares it with a second replayer.
 """
@@ -11,12 +11,13 @@ from typing import Any
 import polars as pl
 import pytest
 from random_troubles import troubled
-from replay_tables import T0, Replayed, Row, Tables, fates, frame, replay, replay_all, rows_of
+from replay_tables import NULL, T0, Replayed, Row, Tables, fates, frame, replay, rows_of
 
 from schemas.replay import ENDS, STATES, Reading, Scope
+from udfs.derive.replay import marks
 from udfs.replay import groups
 
-# --- the documents' trace and a reviewed sequence -------------------------------------------------------------------
+# --- the documents' trace and a reviewed sequence ---------------------------------------------------------------------
 
 S1, S2, S3 = (1 << 63) - 1, 1 << 63, (1 << 64) - 1
 TRACE = (  # message, accepted as recommended, accepted by the letter
@@ -53,7 +54,6 @@ Rows = dict[tuple[str, int], Row]
 
 
 def sent_in_order(*messages: tuple[int, int, int], reading: Reading = Reading.CONFORMANT) -> Replayed:
-    """Replays messages of one sender."""
     tables = Tables()
     tables.stream("s>", "s", "r")
     for i, message in enumerate(messages):
@@ -62,7 +62,6 @@ def sent_in_order(*messages: tuple[int, int, int], reading: Reading = Reading.CO
 
 
 def fates_in_order(replayed: Replayed) -> list[tuple[Any, ...]]:
-    """Returns the fates of its messages."""
     return [fate for _, fate in sorted(fates(replayed.verdicts).items())]
 
 
@@ -84,19 +83,18 @@ def test_messages_in_order_are_few_rows_on_the_way_to_their_verdicts() -> None:
 
 
 def verdict_of(replayed: Replayed) -> Rows:
-    """Returns VERDICTS by their key."""
     return {(row.stream_id, row.stream_offset): row for row in rows_of(replayed.verdicts)}
 
 
-# --- batches --------------------------------------------------------------------------------------------------------
+# --- batches ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [3, 10])
 def test_nothing_depends_on_where_batches_and_pieces_of_rows_end(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = troubled(Random(1), 60).sources()
-    whole = replay_all(sources)
+    whole = replay(sources).tables
     monkeypatch.setattr(groups, "_MANY", size)
-    cut = replay_all(sources, size)
+    cut = replay(sources, batch_rows=size).tables
     assert {"verdicts", "outcomes", "findings", "incidents"} < whole.keys()
     for name, table in whole.items():
         assert table.height > 0
@@ -104,24 +102,37 @@ def test_nothing_depends_on_where_batches_and_pieces_of_rows_end(size: int, monk
 
 
 def test_nothing_is_made_of_nothing() -> None:
-    assert {table.height for table in replay_all(Tables().sources()).values()} == {0}
+    assert {table.height for table in replay(Tables().sources()).tables.values()} == {0}
 
 
-# --- OrderAcks ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("receiver", "queue"), [("r", "other"), ("other", "queue")])
+def test_two_scopes_or_pairs_with_one_hash_are_not_mixed(
+    receiver: str, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables()
+    for at, (to, named) in enumerate((("r", "queue"), (receiver, queue))):
+        tables.stream(f"{at}>", "s", to)
+        tables.message((f"{at}>", 1), T0 + at, (S1, 1, 0), destination_queue=named)
+    assert replay(tables.sources(), scope=Scope.QUEUE).verdicts.height == 2
+    monkeypatch.setattr(marks, "number_of", lambda *_: pl.lit(1, pl.Int64))
+    with pytest.raises(ValueError, match=r"^Two scopes or pairs have the same hash"):
+        replay(tables.sources(), scope=Scope.QUEUE)
+
+
+# --- OrderAcks --------------------------------------------------------------------------------------------------------
 
 
 def test_of_two_receivers_of_a_scope_the_last_order_ack_fixes_the_initial_state() -> None:
     tables = Tables()
     for receiver, ns, number in (("b", T0 - 20, 9), ("c", T0 - 10, 3)):
-        tables.stream(f"{receiver}>", "a", receiver)
-        tables.stream(f"{receiver}<", receiver, "a")
+        tables.connection(receiver, "a", receiver)
         tables.message((f"{receiver}>", 1), T0 + number, (S1, 4, 3), source_queue_manager="a")
         tables.ack(f"{receiver}<", ns, (S1, number), source_queue_manager=receiver)
     found = verdict_of(replay(tables.sources(), scope=Scope.QUEUE))
     assert [found[f"{receiver}>", 1].verdict for receiver in "cb"] == ["in_order", "duplicate"]
 
 
-# --- unread bytes ---------------------------------------------------------------------------------------------------
+# --- unread bytes -----------------------------------------------------------------------------------------------------
 
 
 def test_unread_ranges_count_for_each_scope_of_their_stream() -> None:
@@ -129,7 +140,7 @@ def test_unread_ranges_count_for_each_scope_of_their_stream() -> None:
     for stream, sender, gaps in (("x>", "a", (2, 4, 14, 22)), ("y>", "b", (1, 5))):
         tables.stream(stream, sender, "c")
         for at in gaps:
-            tables.rows["stream_gaps"].append({"stream_id": stream, "stream_offset": at, "length": 1})
+            tables.unread(stream, at)
         for at, number, queue in ((10, 1, "q"), (20, 2, "q"), (21, 1, "r"), (30, 3, "q")):
             tx, named = (S1, number, number - 1), {"source_queue_manager": sender, "destination_queue": queue}
             tables.message((stream, at), T0 + at, tx, **named)
@@ -146,14 +157,14 @@ def test_unread_ranges_count_for_each_scope_of_their_stream() -> None:
     }
 
 
-# --- scopes resumed from the previous warehouse ----------------------------------------------------------------------
+# --- scopes resumed from the previous warehouse -----------------------------------------------------------------------
 
-A, B_, SOURCE = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abc")
+A, B_, C, D, SOURCE = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abcde")
 WAY, BACK = "10.0.0.1:50000>10.0.0.2:1801", "10.0.0.2:1801>10.0.0.1:50000"
 
 
-ASSUMED = {"assumed": [True, True, True], "acknowledged": [True, True, False]}
-"""By sender, whose state the previous warehouse assumed: whether that of each message, and so the last one, is."""
+ASSUMED = {"assumed": [True] * 4, "acknowledged": [True, True, False, False], "set": [True, True, True, False]}
+"""By sender, whose state the previous warehouse assumed: whether that before each message is, and the last one."""
 
 
 def stood(source: str) -> dict[str, Any]:
@@ -189,10 +200,12 @@ def resumed() -> Replayed:
     later_night(tables, [5, 6])  # of a router
     for row, destination in zip(tables.rows["messages"], (A, B_), strict=True):
         row["queue_manager_address"] = destination
-    for source in ("assumed", "acknowledged"):
+    for source in ASSUMED:
         later_night(tables, [6, 7, 8], source)
-    for row, later_ns in zip(tables.rows["messages"][-3:], (0, 2_000, 4_000), strict=True):
+    for row, later_ns in zip(tables.rows["messages"][2:], (0, 2_000, 4_000) * 3, strict=True):
         row["captured_ns"] = T0 + later_ns
+    new = {"tx_sequence_id": S1 + 1, "tx_sequence_number": 1, "previous_tx_sequence_number": 0}
+    tables.rows["messages"][-1] |= new  # with it the state of `set` is sure
     tables.ack("acknowledged<#0", T0 + 3_000, (S1, 6))
     return replay(tables.sources(states_before=frame(STATES, map(stood, ASSUMED)), ends_before=known()))
 
@@ -204,9 +217,70 @@ def test_a_router_is_known_over_a_connection_in_mid_stream(resumed: Replayed) ->
 @pytest.mark.parametrize("source", ASSUMED)
 def test_a_state_that_was_assumed_stays_so_until_an_order_ack_covers_it(resumed: Replayed, source: str) -> None:
     found = verdict_of(resumed)
-    assert [found[f"{source}>#0", i].assumed for i in range(3)] == ASSUMED[source]
-    assert [row.assumed for row in rows_of(resumed.states) if row.source_queue_manager == source] == ASSUMED[source][2:]
+    assert [found[f"{source}>#0", i].assumed for i in range(3)] == ASSUMED[source][:3]
+    assert [row.assumed for row in rows_of(resumed.states) if row.source_queue_manager == source] == ASSUMED[source][3:]
 
 
 def test_messages_on_an_assumed_state_have_an_unknown_outcome(resumed: Replayed) -> None:
-    assert {row.outcome for row in rows_of(resumed.fates.rows) if row.source_queue_manager == "assumed"} == {"unknown"}
+    assert {row.outcome for row in rows_of(resumed.outcomes) if row.source_queue_manager == "assumed"} == {"unknown"}
+
+
+# --- the ends of streams, by handshakes here, on other connections, and in the previous warehouse ---------------------
+
+
+def ends_of(tables: Tables, *before: dict[str, Any]) -> dict[str, Row]:
+    """Returns ENDS by stream; `before` are rows of the previous warehouse."""
+    found = replay(tables.sources(ends_before=frame(ENDS, before))).stream_ends
+    return {row.stream_id: row for row in rows_of(found)}
+
+
+def in_mid_stream(**columns: Any) -> Tables:
+    """Returns a stream between the ports of EARLIER."""
+    tables = Tables()
+    tables.stream(f"{WAY}#7", "1", "2", **{"mid_stream": True} | columns)
+    return tables
+
+
+LAST: dict[str, Any] = {"stream_id": f"{WAY}#3", "sender_guid": A, "receiver_guid": B_, "address": "1", "last_ns": 20}
+EARLIER = LAST | {"stream_id": f"{WAY}#2", "sender_guid": D, "last_ns": 10}
+
+
+def test_without_knowing_who_opened_a_connection_guids_have_no_side() -> None:
+    tables = Tables()
+    tables.connection("x", "1", "2", from_initiator=None)
+    tables.handshake("x", A, B_)
+    assert {row.session_id for row in ends_of(tables).values()} == {"1->2", "2->1"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "before", "session"),
+    [
+        ({}, [LAST, EARLIER], f"{A}->{B_}"),
+        ({"mid_stream": False}, [LAST, EARLIER], "1->2"),
+        ({}, [LAST | {"sender_guid": None, "receiver_guid": None}, EARLIER], "1->2"),
+        ({}, [LAST | {"stream_id": "10.0.0.1:50001>10.0.0.2:1801#3"}], "1->2"),  # other ports
+        ({}, [LAST | {"last_ns": None}, EARLIER], f"{D}->{B_}"),
+        ({}, [LAST | {"last_ns": None}], "1->2"),
+        ({"from_initiator": False}, [LAST, EARLIER], f"{A}->{B_}"),
+    ],
+)
+def test_only_the_last_connection_between_the_same_ports_names_one_in_mid_stream(
+    columns: dict[str, Any], before: list[dict[str, Any]], session: str
+) -> None:
+    assert ends_of(in_mid_stream(**columns), *before)[f"{WAY}#7"].session_id == session
+
+
+def test_a_handshake_of_its_own_goes_before_the_earlier_night() -> None:
+    tables = in_mid_stream()
+    tables.rows["handshakes"].append({"stream_id": f"{WAY}#7", "client_guid": C, "server_guid": NULL})
+    assert ends_of(tables, LAST)[f"{WAY}#7"].session_id == f"{C}->2"
+
+
+def test_an_address_named_here_does_not_have_the_guid_of_the_earlier_night() -> None:
+    tables = Tables()
+    tables.connection("x", "9", "1")
+    tables.connection("y", "1", "8")
+    before = {"stream_id": "old#0", "sender_guid": D, "address": "1", "last_ns": 1}
+    assert ends_of(tables, before)["x>"].receiver_by_address == D
+    tables.handshake("y", A, B_)
+    assert ends_of(tables, before)["x>"].receiver_by_address == A

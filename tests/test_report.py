@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from jinja2 import Environment
 from pages import LISTED, ORDERS, Tables, limited_report, morning_tables, names_of, said
 from pages import report as page_of
 from pyspark.sql import SparkSession
@@ -211,10 +210,6 @@ def test_times_without_captures_do_not_make_the_steps_longer() -> None:
     nights = [{"first_ns": 10**18 + at, "last_ns": 10**18 + at + 60 * second} for at in (0, 3 * day)]
     assert steps(extent, nights)[1] == 5 * second
     assert steps(extent, [*nights, nights[0]])[1] == 5 * second  # two captures of the same time
-
-
-def test_the_template_is_one() -> None:
-    Environment(autoescape=True).parse(render.files()[-1])
 
 
 # --- what the page says of a morning with a clone and a stuck branch ------------------------------------------------

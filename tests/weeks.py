@@ -7,7 +7,7 @@ from unittest import mock
 
 import polars as pl
 from deltalake import write_deltalake
-from night_incidents import STORIES
+from night_truth import STORIES
 from warehouses import derived
 
 from jobs.simulator import demo, simulate

@@ -1,4 +1,4 @@
-"""What incidents say of the machines that sent, and of what goes on, held to the truth of simulated nights."""
+"""What the replay says of simulated nights, held to their truth: outcomes, incidents, machines, and connections."""
 
 import json
 from collections import Counter
@@ -7,9 +7,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from night_incidents import STORIES, held_to_truth, told
-from night_outcomes import SITUATIONS
-from tiers import merge_needs
+from night_truth import OF_CONNECTIONS, SITUATIONS, STORIES, told
+from plain_replay import CLOCK_STEP
+from tiers import seeds
 
 from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.config import Config
@@ -18,44 +18,65 @@ from jobs.simulator import TRUTH, demo, simulate
 from jobs.steps import page
 from jobs.steps.at_once import derive_tables
 from jobs.steps.summary import summary
+from schemas.replay import FindingKind as K
 
 SEEDS = range(3)
 of_morning = cache(told)
 
 
+@pytest.mark.parametrize("seed", seeds(range(2 * len(SITUATIONS))))
+def test_outcomes_are_the_truth(seed: int) -> None:
+    night = told(seed, **SITUATIONS[seed % len(SITUATIONS)])
+    assert list(night.wrong_outcomes()) == []
+    assert night.known
+
+
+@pytest.mark.parametrize("seed", seeds([0, 4, 1], range(30)))
+def test_in_nights_in_which_all_goes_wrong_incidents_and_findings_are_the_truth(seed: int) -> None:
+    night = told(seed, **SITUATIONS[1])
+    assert list(night.wrong_incidents()) == []
+    assert list(night.wrong_findings()) == []
+    assert night.known
+
+
+def test_each_situation_of_connections_is_found_by_a_clock_that_steps() -> None:
+    night = told(0, **CLOCK_STEP, messages=500, situations=True)
+    assert list(night.wrong_findings()) == []
+    assert set.union(*night.findings.values()) == OF_CONNECTIONS
+    (balanced,) = [scope for scope in night.scopes if "delivered" in scope]
+    several = [row for row in night.replayed.findings.to_dicts() if row["kind"] == K.SEVERAL_RECEIVERS]
+    assert balanced["source_queue_manager"] in {row["session_id"].split("->")[0] for row in several}
+    assert len(several) == 2  # the other one is of senders whose receiver was installed again
+
+
 @pytest.mark.parametrize("story", STORIES)
 def test_machines_and_what_goes_on_are_those_of_the_truth(story: str) -> None:
     for seed in SEEDS:
-        compared, differences = held_to_truth(*of_morning(seed, story))
-        assert differences == []
-        assert bool(compared["suspected"]) == ("clone" in story or "both" in story)
-        assert compared["ongoing"] >= (story in ("stuck", "both"))
-        assert compared["incidents"] > 0
-
-
-@pytest.mark.parametrize("seed", merge_needs(range(3), range(30)))
-def test_so_they_are_in_nights_in_which_all_goes_wrong(seed: int) -> None:
-    compared, differences = held_to_truth(*told(seed, **SITUATIONS[1]))
-    assert differences == []
-    assert compared["incidents"] > 0 or seed == 4  # in its few messages nothing goes wrong
+        night = of_morning(seed, story)
+        assert [*night.wrong_outcomes(), *night.wrong_incidents()] == []
+        found = [row for scope in night.known for row in night.of(scope)]
+        suspected = any(one["suspected"] for row in found for one in row["senders"])
+        assert suspected == ("clone" in story or "both" in story)
+        assert sum(row["ongoing"] for row in found) >= (story in ("stuck", "both"))
+        assert found
 
 
 def test_an_incident_is_over_when_one_machine_is_silent_and_the_other_began_anew() -> None:
     states = set()
     for seed in SEEDS:
         for story in ("cloned", "cloned, the copy soon silent"):
-            _, found, _ = of_morning(seed, story)
+            found = of_morning(seed, story).incidents
             states |= {(row["ongoing"], len(row["senders"])) for row in found if row["cause"] == "number_reused"}
     assert states == {(True, 2), (False, 2)}
 
 
 def test_captures_that_begin_with_the_copy_take_the_original_for_it_and_say_to_make_sure() -> None:
     """They begin 55 minutes after all else, when both machines send: nothing in them tells which one is older."""
-    scopes, found, _ = told(2, "cloned", begins_s=3300)
-    ((copy, original),) = (scope["senders"] for scope in scopes if "senders" in scope)
+    night = told(2, "cloned", begins_s=3300)
+    ((copy, original),) = (scope["senders"] for scope in night.scopes if "senders" in scope)
     assert (copy["is_copy"], original["is_copy"]) == (True, False)
     assert copy["first_ns"] < original["first_ns"] < copy["last_ns"]
-    (incident,) = (row for row in found if row["cause"] == "number_reused")
+    (incident,) = (row for row in night.incidents if row["cause"] == "number_reused")
     assert [(one["address"], one["suspected"]) for one in incident["senders"]] == [
         (copy["address"], False),
         (original["address"], True),
@@ -65,9 +86,9 @@ def test_captures_that_begin_with_the_copy_take_the_original_for_it_and_say_to_m
 
 def test_a_machine_that_takes_over_is_not_suspected() -> None:
     """Of two addresses that never sent at once, a reader cannot tell whether they are two machines."""
-    scopes, found, _ = told(191, **SITUATIONS[1])
-    copies = [one["address"] for scope in scopes for one in scope.get("senders", ()) if one["is_copy"]]
-    senders = [row["senders"] for row in found if {one["address"] for one in row["senders"]} & set(copies)]
+    night = told(191, **SITUATIONS[1])
+    copies = [one["address"] for scope in night.scopes for one in scope.get("senders", ()) if one["is_copy"]]
+    senders = [row["senders"] for row in night.incidents if {one["address"] for one in row["senders"]} & set(copies)]
     assert ["fd00:20::18", "fd00:20::138"] in [[one["address"] for one in of] for of in senders]
     assert not any(one["suspected"] for of in senders for one in of if one["address"] == "fd00:20::138")
 

@@ -1,0 +1,205 @@
+"""Simulated nights, replayed in this process, and how what the replay found differs from the truth."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+from plain_replay import CLOCK_STEP, WHOLE, Row, read, simulated
+from replay_tables import Replayed
+
+from jobs.simulator import demo, simulate
+from jobs.simulator.branches import Branch, Fault
+from schemas.outcomes import LOST
+from schemas.replay import FindingKind as K
+
+SITUATIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"situations": True},
+    {"both_ends": True},
+    {"mirrored": True},
+    CLOCK_STEP,
+    {"situations": True, "both_ends": True} | CLOCK_STEP,
+)
+"""Options of whole captures: of no others is the truth of every message known."""
+_WELL, _STUCK, _CLONED = demo.STORIES
+STORIES: dict[str, Sequence[tuple[Branch, tuple[tuple[int, Fault], ...], int]]] = {
+    "neither": (_WELL, (_STUCK[0], (), 60)),
+    "stuck": (_WELL, _STUCK),
+    "cloned": (_WELL, _CLONED),
+    "cloned, the copy soon silent": (_WELL, (replace(_CLONED[0], copy_sends=1 / 4), (), 260)),
+    "cloned early, by IPv6": ((replace(_CLONED[0], cloned_after=1 / 4, ip_version=6), (), 400),),
+    "both": demo.STORIES,
+    "both in one branch": (_WELL, (_CLONED[0], ((70, Fault.VANISHED),), 300)),
+}
+"""Mornings of the demonstration: with a clone, with a branch that is stuck, with both, and with neither."""
+OF_CONNECTIONS = {
+    *(K.CANNOT_CONNECT, K.WINDOW_STALLED, K.NOT_RECEIVED_BY_APPLICATION, K.ACKNOWLEDGED_ELSEWHERE, K.TWO_ADDRESSES),
+}
+"""Kinds of findings of which the truth says which senders have them."""
+_FIGURES = ("lost", "pending", "repaired", "expired")
+_LATE = timedelta(seconds=1)
+"""By how much a message can be captured before all that precedes it on its stream, which the truth waits for."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Fate = tuple[str, int, int | None, str]
+"""TxSequenceID, number, ordinal of the message (None for a number never seen), outcome."""
+
+
+def _time(ns: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=ns // 1_000)
+
+
+def is_known(scope: Mapping[str, Any]) -> bool:
+    """Whether a reader of the capture knows every verdict: a connection that was cut may have lost bytes before it."""
+    return "outcomes" in scope and all(row["accepted"] is not None for row in scope["rows"])
+
+
+@dataclass
+class Told:
+    """Holds the truth of each scope of a night, and what the replay found."""
+
+    scopes: list[Row]
+    replayed: Replayed
+
+    @cached_property
+    def known(self) -> list[Row]:
+        """The scopes of which all is known."""
+        return list(filter(is_known, self.scopes))
+
+    @cached_property
+    def outcomes(self) -> dict[tuple[str, str], Counter[Fate]]:
+        """By source and queue of each scope, all outcomes but `delivered`."""
+        named = {
+            row["scope_key"]: (row["source_queue_manager"], row["destination_queue"])
+            for row in self.replayed.verdicts.to_dicts()
+        }
+        found: dict[tuple[str, str], Counter[Fate]] = {name: Counter() for name in named.values()}
+        for row in self.replayed.outcomes.to_dicts():
+            ordinal = row["message_id"] and int(row["message_id"].rpartition("\\")[2])
+            for number in range(row["tx_sequence_number"], row["tx_sequence_number"] + row["numbers"]):
+                found[named[row["scope_key"]]][str(row["tx_sequence_id"]), number, ordinal, row["outcome"]] += 1
+        return found
+
+    @cached_property
+    def incidents(self) -> list[Row]:
+        """The rows of INCIDENTS."""
+        return self.replayed.incidents.to_dicts()
+
+    @cached_property
+    def findings(self) -> dict[str, set[K]]:
+        """The kinds OF_CONNECTIONS by the sender that they name."""
+        at = {row["address"]: row["sender_guid"] for row in self.replayed.stream_ends.to_dicts()}
+        found: dict[str, set[K]] = defaultdict(set)
+        for row in self.replayed.findings.to_dicts():
+            sender = str(row["session_id"]).split("->")[0]
+            if row["kind"] in OF_CONNECTIONS and (row["kind"] == K.TWO_ADDRESSES or row["scope_key"] is None):
+                found[at.get(sender, sender)].add(K(row["kind"]))
+        return found
+
+    def wrong_outcomes(self) -> Iterator[str]:
+        """Yields scopes whose outcomes are not the truth, and messages called lost that another receiver accepted."""
+        for scope in self.scopes:
+            source, queue = scope["source_queue_manager"], scope.get("destination_queue")
+            of_source = {name: fates for name, fates in self.outcomes.items() if name[0] == source}
+            delivered = set(map(tuple, scope.get("delivered", ())))
+            lost = [fate for fates in of_source.values() for fate in fates if fate[3] in LOST]
+            yield from (f"{source}: {fate}" for fate in lost if fate[:3] in delivered)
+            if is_known(scope):
+                expected = Counter((row["id"], row["no"], row["mid"], row["outcome"]) for row in scope["outcomes"])
+                own = [fates for (_, to), fates in of_source.items() if queue in (None, to)]
+                if own != [expected]:
+                    yield f"{source} {queue}: {[(expected - one, one - expected) for one in own]}"
+
+    def wrong_findings(self) -> Iterator[str]:
+        """Yields senders whose kinds OF_CONNECTIONS are not the truth."""
+        for scope in self.scopes:
+            if "findings" in scope:
+                found = self.findings.get(scope["source_queue_manager"], set())
+                if found != OF_CONNECTIONS.intersection(scope["findings"]):
+                    yield f"{scope['source_queue_manager']}: {found}, not {scope['findings']}"
+
+    def wrong_incidents(self) -> Iterator[str]:
+        """Yields what incidents say of senders, and of what goes on, that is not the truth."""
+        ends = {row["address"]: row for scope in self.scopes for row in scope.get("senders", ())}
+        for scope in self.known:
+            yield from self._of_scope(scope, self.of(scope), ends)
+
+    def of(self, scope: Row) -> list[Row]:
+        """Returns the incidents of a scope in the order of their sequences."""
+        source, queue = scope["source_queue_manager"], scope.get("destination_queue")
+
+        def is_own(row: Row) -> bool:
+            queues = None, *row["destination_queues"], row["scope_key"].rpartition(" ")[2]
+            return row["source_queue_manager"] == source and queue in queues
+
+        return sorted(filter(is_own, self.incidents), key=lambda row: int(row["tx_sequence_id"]))
+
+    def _of_scope(self, scope: Row, found: Sequence[Row], ends: dict[str, Row]) -> Iterator[str]:
+        """Sequences of which only findings tell are part of incidents, too."""
+        sequences: list[list[Row]] = [[] for _ in found]
+        for row in scope["incidents"]:
+            at = [place for place, one in enumerate(found) if int(one["tx_sequence_id"]) <= int(row["id"])]
+            if at:
+                sequences[at[-1]].append(row)
+            elif any(row[name] for name in _FIGURES):
+                yield f"no incident tells of sequence {row['id']}"
+        for incident, truth in zip(found, sequences, strict=True):
+            for name in _FIGURES:
+                if incident[name] != sum(row[name] for row in truth):
+                    yield f"{incident[name]} {name}, not {sum(row[name] for row in truth)}"
+            going_on = any(row["ongoing"] for row in truth)
+            # Of one address, a reader cannot tell whether it is one machine that is past what it sent before.
+            may_be_two = incident["ongoing"] and incident["cause"] == "number_reused" and len(incident["senders"]) == 1
+            if incident["ongoing"] != going_on and not may_be_two:
+                yield f"ongoing: {incident['ongoing']}, not {going_on}, of {incident['explanation']}"
+            findings = (
+                row for row in self.replayed.findings.to_dicts() if row["incident_id"] == incident["incident_id"]
+            )
+            ids = {str(row["tx_sequence_id"]) for row in findings} | {row["id"] for row in truth}
+            yield from _wrong_senders(scope, incident, ids, ends)
+
+
+def _wrong_senders(scope: Row, incident: Row, ids: set[str], ends: dict[str, Row]) -> Iterator[str]:
+    machines = {row["address"]: row for row in scope.get("senders", ())}
+    expected = {}
+    for address, row in machines.items():
+        figures = [sum(counts) for counts in zip(*(row["sequences"].get(one, (0, 0, 0)) for one in ids), strict=True)]
+        if figures[0]:
+            expected[address] = figures
+    given = {one["address"]: [one[name] for name in ("messages", "accepted", "lost")] for one in incident["senders"]}
+    if expected and given != expected:
+        yield f"senders: {given}, not {expected}"
+    if not expected and len(given) > 1:
+        yield f"senders: {given}, of one machine"
+    copies = {address for address in expected if machines[address]["is_copy"] and _meets(address, expected, machines)}
+    suspected = {one["address"] for one in incident["senders"] if one["suspected"]}
+    if suspected != copies and (suspected or incident["cause"] == "number_reused"):
+        yield f"suspected: {suspected}, not {copies}, of {incident['explanation']}"
+    for one in incident["senders"]:
+        if truth := ends.get(one["address"]):
+            times = [_time(truth[name]) for name in ("first_ns", "last_ns")]
+            found = one["first_seen_at"], one["last_seen_at"]
+            if any(abs(seen - true) > _LATE for seen, true in zip(found, times, strict=True)):
+                yield f"{one['address']}: {one['first_seen_at']} to {one['last_seen_at']}, not {times}"
+
+
+def _meets(copy: str, addresses: Iterable[str], machines: dict[str, Row]) -> bool:
+    """Whether another machine sent after the copy began: else it may be the same one, moved to another address."""
+    began = machines[copy]["first_ns"]
+    return any(machines[one]["last_ns"] > began for one in addresses if one != copy)
+
+
+def told(seed: int, story: str | None = None, **options: Any) -> Told:
+    """Simulates a seed's whole night, or a morning with a story, and replays it."""
+    if story is None:
+        night, truth = simulated(seed, **WHOLE | options)
+        return Told(truth, night.replayed())
+    with TemporaryDirectory() as name, mock.patch.object(demo, "STORIES", STORIES[story]):
+        simulate(name, seed, 0, is_demo=True, **options)
+        night, truth = read(Path(name))
+    return Told(truth, night.replayed())

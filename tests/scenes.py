@@ -1,0 +1,463 @@
+"""Scenes of findings, each with the findings that it must give: it shows a thing, or nearly does; times in s."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from replay_tables import T0
+from scene import DAYS, SECOND_US, S, Scene
+
+from schemas.replay import FindingKind, Severity
+from schemas.wire import MessageClass
+
+Event = Callable[[Scene], None]
+"""Adds rows to a scene."""
+SCENES: dict[str, tuple[tuple[Event, ...], bool, dict[FindingKind, Severity]]] = {}
+"""By name: what happens, whether GUIDs are known, and the findings it must give, these and no others."""
+READINGS: dict[str, str] = {}
+"""The reading of 3.1.5.8.6 that foretells the OrderAcks of a scene, by its name."""
+COVERED: dict[str, tuple[float | None, float | None, int]] = {}
+"""Coverage of bytes and of time, and connections in mid-stream, of some scenes."""
+
+
+def event(add: Callable[..., None]) -> Callable[..., Event]:
+    """Makes an event of what adds rows to a scene."""
+
+    @wraps(add)
+    def of(*arguments: Any, **options: Any) -> Event:
+        return lambda played: add(played, *arguments, **options)
+
+    return of
+
+
+def script(
+    name: str,
+    reading: str | None = None,
+    coverage: tuple[float | None, float | None, int] | None = None,
+    *,
+    guids: bool = False,
+    **kinds: Severity,
+) -> Callable[..., None]:
+    """Adds a scene by its name and the findings that it must give; what is returned takes its events."""
+    if reading is not None:
+        READINGS[name] = reading
+    if coverage is not None:
+        COVERED[name] = coverage
+
+    def of(*events: Event) -> None:
+        SCENES[name] = events, guids, {FindingKind(kind): severity for kind, severity in kinds.items()}
+
+    return of
+
+
+INFO, WARNING, ERROR = Severity
+connection, message, messages = event(Scene.connection), event(Scene.message), event(Scene.messages)
+ack, final_ack, session_ack = event(Scene.ack), event(Scene.final_ack), event(Scene.session_ack)
+missing, returned, sent = event(Scene.missing), event(Scene.returned), event(Scene.sent)
+another_receiver, another_identity = event(Scene.another_receiver), event(Scene.another_identity)
+acknowledged_at, passed_on = event(Scene.acknowledged_at), event(Scene.passed_on)
+two_networks, in_transactions = event(Scene.two_networks), event(Scene.in_transactions)
+
+
+def us(seconds: float) -> int:
+    return T0 // 1000 + int(seconds * SECOND_US)
+
+
+def watched(seconds: float, **columns: Any) -> Event:
+    """A connection that was seen for so long."""
+    return connection(connection_last_at=us(seconds), **columns)
+
+
+# --- verdicts: repeats, refusals, gaps, contradictions ----------------------------------------------------------------
+
+script("all_is_well")(connection(lasting=60), messages(1, 2, 3), ack(0.6, 3))
+script("resent_although_accepted", duplicates=INFO, resend_schedule=INFO)(connection(), messages(1), message(30, 1, 0))
+script("same_number_in_the_next_sequence")(connection(), message(0, 1, 0), message(30, 1, 0, S + 1))
+script("resent_on_a_new_connection", duplicates=INFO)(
+    connection(0), connection(1), message(0, 1, 0), message(7, 1, 0, on=1)
+)
+script("resent_over_four_intervals", duplicates=INFO, resend_schedule=INFO)(
+    connection(), *(message(at, 1, 0) for at in (0, 30, 60.5, 90, 391))
+)
+script("resent_more_often_than_a_sentence_says", duplicates=INFO, resend_schedule=INFO)(
+    connection(), *(message(30 * at, 1, 0) for at in range(20))
+)
+script("resent_too_soon", duplicates=INFO, resend_schedule=INFO)(
+    connection(), *(message(at, 1, 0) for at in (0, 30, 42))
+)
+script("one_number_for_two_bodies", duplicates_differ=ERROR)(
+    connection(), message(0, 1, 0), message(30, 1, 0, body_crc32=1)
+)
+script("one_number_for_two_messages", duplicates_differ=ERROR)(
+    connection(), message(0, 1, 0, ordinal=7), message(30, 1, 0, ordinal=8)
+)
+script("one_message_sent_at_two_times", duplicates_differ=ERROR)(
+    connection(), message(0, 1, 0), message(30, 1, 0, sent=30)
+)
+script("refused_before_another_message_takes_its_number", out_of_order=ERROR, duplicates_differ=ERROR)(
+    connection(),
+    messages(1),
+    message(1, 3, 2, ordinal=7),  # displaced: number 3 goes to message 8
+    messages(2, at=2),
+    message(3, 3, 2, ordinal=8),
+)
+script("two_messages_under_one_number_of_which_none_was_accepted", out_of_order=WARNING)(
+    connection(), messages(1), message(30, 3, 2, ordinal=7), message(60, 3, 2, ordinal=8)
+)
+script("resent_after_the_acknowledgment", duplicates=INFO)(connection(), messages(1), ack(0.6, 1), message(30, 1, 0))
+script("resent_with_a_bridged_previous_number", duplicates=INFO, resend_schedule=INFO)(
+    connection(), messages(1, 2), message(30, 2, 0)
+)
+script("one_came_too_early", out_of_order=INFO)(connection(0), connection(1), messages(1, 3, 2), message(7, 3, 2, on=1))
+script("one_expired_and_was_bridged", gap_expired=INFO)(connection(), message(0, 1, 0), message(1, 3, 1))
+script("one_expired_that_was_sent_before", out_of_order=ERROR, gap_expired=WARNING)(
+    connection(), messages(1, 3), message(30, 5, 1)
+)
+script("many_expired_of_which_some_were_refused_before", out_of_order=ERROR, gap_expired=WARNING)(
+    connection(),
+    messages(1, 2, 3, 4, 5),
+    messages(9, 10, 29, 31, at=1),  # 9 is more than twenty numbers below the last that expired
+    message(2, 30, 5),
+    message(3, 28, 27),
+)
+script("numbers_expired_twice_of_which_some_were_refused_before", out_of_order=ERROR, gap_expired=WARNING)(
+    connection(), messages(1, 3), message(1, 5, 1), message(2, 8, 7), message(3, 9, 5)
+)
+script("resent_and_refused_for_ever", out_of_order=WARNING, stuck_sequence=WARNING, resend_schedule=INFO)(
+    connection(), messages(1, 3), message(30, 3, 2), message(60, 3, 2)
+)
+script("resent_and_accepted_at_last", out_of_order=INFO, resend_schedule=INFO)(
+    connection(), messages(1, 3), message(30, 3, 2), message(31, 2, 1), message(60, 3, 2)
+)
+script("resent_and_passed_by_at_last", out_of_order=ERROR, resend_schedule=INFO)(
+    connection(), messages(1, 3), message(30, 3, 2), message(40, 1, 0, S + 5)
+)
+script("some_accepted_later_and_some_not", out_of_order=WARNING)(
+    connection(0), connection(1), messages(1, 3, 4, 2), message(7, 3, 2, on=1), message(8, 4, 3, on=1), message(9, 7, 6)
+)
+script("refused_once_at_the_end", out_of_order=WARNING)(connection(), messages(1, 3))
+script("bytes_missing", capture_gap=WARNING)(
+    connection(missing_bytes=100), messages(1), missing(), message(1, 5, 4), message(2, 6, 5)
+)
+script("bytes_missing_where_numbers_expired", capture_gap=WARNING)(
+    connection(), messages(1), missing(stage="framing"), message(1, 5, 1)
+)
+script("bytes_missing_on_another_connection", capture_gap=WARNING)(
+    connection(0), connection(1, first_captured_at=us(0.5)), messages(1), missing(on=1), message(1, 5, 4)
+)
+script("bytes_missing_later_on_another_connection", out_of_order=WARNING)(
+    connection(0), connection(1, first_captured_at=us(0.5)), messages(1), missing(on=1), message(0.2, 5, 4)
+)
+script("refused_before_missing_bytes_that_may_hold_its_resend", out_of_order=WARNING, capture_gap=WARNING)(
+    connection(missing_bytes=100), messages(1, 3), missing(), message(2, 5, 4)
+)
+script("bytes_missing_that_the_receiver_had", missed_by_capture=INFO)(
+    connection(missing_bytes=100), messages(1), missing(), message(1, 5, 4), ack(1.6, 5)
+)
+script("bytes_missing_without_a_message")(connection(missing_bytes=100), messages(1), missing(), message(1, 2, 1))
+script("refused_by_the_rule_yet_acknowledged", contradicted=WARNING)(connection(), messages(1, 3), ack(1, 3))
+script("refused_and_not_acknowledged", out_of_order=WARNING)(connection(), messages(1, 3), ack(1, 1))
+script("accepted_by_the_rule_yet_not_acknowledged", contradicted=WARNING)(
+    connection(lasting=60), messages(1, 2), *(ack(at, 1) for at in (5, 11, 11.7))
+)
+script("acknowledged_in_two_steps")(connection(lasting=60), messages(1, 2), ack(9.8, 1), ack(10.4, 2))
+script("refused_by_the_rule_yet_read_from_its_queue", guids=True, contradicted=WARNING)(
+    connection(), messages(1, 3), final_ack(1, 3, MessageClass.MQMSG_CLASS_ACK_RECEIVE)
+)
+
+# --- which reading a receiver follows, and how much of a session was captured -----------------------------------------
+
+script("orderly_traffic_does_not_tell_readings", reading="both")(connection(), messages(1, 2), ack(0.6, 2))
+script("the_state_stayed", reading="conformant", duplicates=INFO)(
+    connection(), messages(1, 2), ack(0.6, 2), message(1, 1, 0), ack(1.6, 2)
+)
+script("the_state_fell", reading="literal", guids=True, duplicates=INFO, state_fell=INFO)(
+    connection(), messages(1, 2), ack(0.6, 2), message(1, 1, 0), ack(1.6, 1)
+)
+script(
+    "the_answer_names_a_number_of_the_sequence_before",
+    contradicted=WARNING,
+    gap_expired=WARNING,
+    unacknowledged=WARNING,
+)(connection(lasting=60), message(0, 1, 0), message(1, 5, 0, S + 1), message(2, 2, 1), ack(3, 2))
+script("an_answer_that_no_reading_foretells", reading="neither")(connection(), messages(1, 2, 3), ack(0.6, 2))
+script("answers_too_soon_or_to_what_was_not_captured", reading="unknown")(
+    connection(), messages(1, 2), ack(0.1, 1), messages(3, at=1), ack(1.6, 9)
+)
+script("nothing_is_missing", coverage=(1.0, 1.0, 0))(connection(lasting=100, answers=False), messages(1))
+script("a_gap_between_two_messages", coverage=(0.9, 0.7, 0))(
+    connection(lasting=100, answers=False, recovered_bytes=900, missing_bytes=100),
+    message(10, 1, 0),
+    missing(length=40),
+    missing(length=60),
+    message(40, 2, 1),
+)
+script("unreadable_bytes_at_the_end", coverage=(0.9, 0.8, 0))(
+    connection(lasting=100, answers=False), message(80, 1, 0), missing(length=100, stage="decode")
+)
+script("a_gap_before_the_first_message", coverage=(0.9, 0.7, 0))(
+    connection(lasting=100, answers=False, recovered_bytes=900, missing_bytes=100),
+    missing(length=100),
+    message(30, 1, 0),
+)
+script("what_is_no_part_of_a_stream_does_not_count", coverage=(1.0, 1.0, 0))(
+    connection(lasting=100, answers=False), message(80, 1, 0), missing(length=100, stage="tcp")
+)
+script("a_connection_caught_in_mid_stream", coverage=(1.0, 1.0, 1))(
+    connection(lasting=100, answers=False, mid_stream=True), messages(1)
+)
+script("the_whole_of_one_connection_and_a_part_of_another", coverage=(0.95, 0.85, 0))(
+    connection(0, lasting=100, answers=False),
+    connection(1, lasting=100, answers=False, recovered_bytes=900, missing_bytes=100),
+    message(80, 1, 0),
+    missing(on=1),
+    message(30, 2, 1, on=1, sequence=None),
+)
+script("a_capture_without_times", coverage=(None, None, 0))(
+    connection(answers=False, recovered_bytes=0, first_captured_at=None, last_captured_at=None), messages(1)
+)
+script("a_stream_of_no_duration", coverage=(1.0, 1.0, 0))(connection(answers=False), message(0, 1, 0))
+script("unread_bytes_in_a_stream_of_no_duration", coverage=(0.5, None, 0))(
+    connection(answers=False, recovered_bytes=100), message(0, 1, 0), missing(length=50, stage="decode")
+)
+script("one_of_two_connections_without_a_beginning", coverage=(1.0, None, 0))(
+    connection(0, lasting=100, answers=False),
+    connection(1, lasting=100, answers=False, first_captured_at=None),
+    message(0, 1, 0),
+    message(1, 2, 1, on=1),
+)
+script("a_gap_between_two_messages_whose_times_fall", coverage=(0.9, 1.0, 0))(
+    connection(lasting=100, answers=False), message(60, 1, 0), missing(length=100), message(20, 2, 1)
+)
+script("a_gap_that_ends_after_its_stream", coverage=(0.9, 0.0, 0))(
+    connection(lasting=100, answers=False), message(0, 1, 0), missing(length=100), message(300, 2, 1)
+)
+
+# --- acknowledgments, senders and transactions ------------------------------------------------------------------------
+
+script("purged_from_its_queue", not_received_by_application=INFO)(
+    connection(lasting=60), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_Q_PURGED)
+)
+script("returned_because_the_queue_is_full", not_received_by_application=ERROR)(
+    returned(MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA)
+)
+script("returned_because_nobody_read_it_in_time", not_received_by_application=WARNING)(
+    returned(MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT)
+)
+script("a_transaction_that_nobody_read_in_time", not_received_by_application=WARNING)(
+    returned(
+        MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT,
+        at=31.5,
+        number=1,
+        sequence=S,
+        time_to_reach_queue=DAYS,
+        time_to_be_received=30,
+    )
+)
+script("received_by_its_application")(returned(MessageClass.MQMSG_CLASS_ACK_RECEIVE))
+script("refused_for_cause", refused_for_cause=ERROR)(
+    connection(), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED)
+)
+script("refused_for_several_causes", refused_for_cause=ERROR)(
+    connection(),
+    messages(1, 2, 3),
+    message(3, 4, 3, destination_queue="other"),
+    *(final_ack(4 + number, number, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED) for number in (1, 3, 4)),
+    final_ack(6, 2, MessageClass.MQMSG_CLASS_NACK_BAD_DST_Q),
+)
+script("refused_for_a_cause_that_the_documents_do_not_name", refused_for_cause=ERROR)(
+    connection(), messages(1), final_ack(1, 1, 0x8FFF)
+)
+script("read_from_its_queue")(
+    connection(lasting=60), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_ACK_RECEIVE)
+)
+script("another_message_was_refused_for_cause")(
+    connection(), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED, named=9)
+)
+script("new_messages_under_an_old_sequence", out_of_order=ERROR, sequence_regressed=ERROR)(
+    connection(), message(0, 1, 0, S + 5), message(1, 7, 6, S)
+)
+script("new_messages_under_old_numbers", out_of_order=ERROR, sequence_regressed=ERROR, gap_expired=WARNING)(
+    connection(),
+    message(0, 3, 0, ordinal=10),
+    message(5, 2, 1, ordinal=11, sent=5),
+)
+script("overtaken_by_later_messages", out_of_order=ERROR, gap_expired=WARNING)(
+    connection(),
+    message(0, 3, 0, ordinal=11),
+    message(5, 2, 1, ordinal=10),
+)
+script("old_messages_under_an_old_sequence", duplicates=INFO, resend_schedule=INFO)(
+    connection(), message(0, 1, 0, S), message(1, 1, 0, S + 5), message(30, 1, 0, S)
+)
+script("message_ids_fall", ordinal_regressed=WARNING)(sent((10, 0), (11, 1), (5, 2), (6, 3)))
+script("message_ids_within_a_second")(sent((10, 0), (12, 1), (11, 1), (13, 2)))
+script("message_ids_wrap")(sent((0xFFFFFFFE, 0), (0xFFFFFFFF, 1), (0, 2), (1, 3)))
+script("committed_late")(sent((11, 5), (12, 6), (10, 4)))
+script("never_acknowledged", unacknowledged=INFO)(connection(lasting=20), messages(1, 2), ack(0.6, 1))
+script("never_acknowledged_as_the_way_there_shows", unacknowledged=INFO)(
+    connection(lasting=20, back_last_captured_at=us(5)), messages(1, 2), ack(0.6, 1)
+)
+script("never_acknowledged_as_the_way_back_shows", unacknowledged=INFO)(
+    connection(lasting=5, back_last_captured_at=us(20)), messages(1, 2), ack(0.6, 1)
+)
+script("the_capture_ends_before_an_answer_is_due")(connection(lasting=10), messages(1, 2), ack(0.6, 1))
+script("the_answers_take_another_path")(connection(lasting=20), messages(1, 2))
+script("the_answer_may_be_in_missing_bytes")(connection(lasting=20), messages(1, 2), ack(0.6, 1), missing(way="<"))
+script("the_answer_may_be_in_unreadable_bytes")(
+    connection(lasting=20), messages(1, 2), ack(0.6, 1), missing(stage="framing", way="<")
+)
+script("the_way_back_was_not_captured")(connection(lasting=20, answers=False), messages(1))
+script("acknowledged_late", slow_acknowledgment=INFO)(connection(lasting=20), messages(1), ack(10.6, 1))
+script("acknowledged_just_in_time")(connection(lasting=20), messages(1), ack(10.4, 1))
+script("the_same_answer_again_and_again", out_of_order=WARNING, repeated_order_ack=WARNING)(
+    connection(), messages(1), message(5, 3, 2), *(ack(at, 1) for at in (1, 31, 62))
+)
+script("refused_after_the_last_answer", out_of_order=WARNING, repeated_order_ack=INFO)(
+    connection(), messages(1), *(ack(at, 1) for at in (31, 1, 61)), message(63, 3, 2)
+)
+script("answers_that_do_not_reach_the_sender", repeated_order_ack=INFO, duplicates=INFO)(
+    connection(),
+    *(event for at in (0, 30, 60) for event in (message(at, 1, 0), ack(at + 0.6, 1))),
+    ack(61, 1),
+)
+script("the_same_answer_before_it_goes_on")(
+    connection(), messages(1), *(ack(at, 1) for at in (1, 31, 62)), message(63, 2, 1), ack(64, 2)
+)
+script("the_same_answer_three_times_in_a_minute")(
+    connection(),
+    messages(1),
+    *(ack(at, 1) for at in (1, 31, 60)),
+    final_ack(90, 1, MessageClass.MQMSG_CLASS_ACK_RECEIVE),  # no OrderAck
+)
+script("too_late_for_the_queue", expired_on_arrival=WARNING, out_of_order=WARNING)(
+    connection(),
+    message(0, 1, 0),
+    message(62, 3, 2, sent=1, time_to_reach_queue=60),
+)
+script("too_late_to_be_received", expired_on_arrival=WARNING)(
+    connection(),
+    message(0, 1, 0, sequence=None),
+    message(62, 2, 0, sent=1, time_to_reach_queue=DAYS, time_to_be_received=60, sequence=None),
+)
+script("late_but_accepted")(
+    connection(),
+    message(0, 1, 0),
+    message(62, 2, 1, sent=1, time_to_reach_queue=60),
+)
+script("by_a_clock_that_is_slow")(
+    connection(),
+    message(0, 1, 0, sent=-100, time_to_reach_queue=60, sequence=None),
+    message(1, 2, 0, sent=-99, time_to_reach_queue=60, sequence=None),
+)
+script("just_in_time")(
+    connection(),
+    message(0, 1, 0, sequence=None),
+    message(61, 2, 0, sent=1, time_to_reach_queue=60, sequence=None),
+    message(DAYS, 3, 0, sent=2, sequence=None),
+)
+script("moved_to_another_address", guids=True, two_addresses=INFO)(
+    connection(lasting=10),
+    connection(1, lasting=30, src_ip="ip.later", first_captured_at=us(20), back_first_captured_at=us(20)),
+    messages(1),
+    ack(1, 1),
+)
+script("two_identities_at_one_address", guids=True)(connection(lasting=10), messages(1), another_identity())
+script("one_number_from_two_addresses", two_addresses=ERROR, duplicates_differ=ERROR)(
+    two_networks(), message(1, 1, 0, on=1, ordinal=7)
+)
+script("two_sequences_from_two_addresses", two_addresses=ERROR, out_of_order=ERROR, sequence_regressed=ERROR)(
+    two_networks(), message(1, 1, 0, S + 5, on=1), message(2, 2, 1)
+)
+script(
+    "one_sequence_replaces_another_address_for_good", two_addresses=ERROR, out_of_order=ERROR, sequence_regressed=ERROR
+)(two_networks(), message(1, 1, 0, S + 5, on=1), message(2, 2, 1, S + 5, on=1), message(3, 2, 1), message(4, 3, 2))
+script("resent_from_another_address", two_addresses=INFO, duplicates=INFO)(two_networks(), message(9, 1, 0, on=1))
+script("one_host_on_two_networks", two_addresses=INFO)(two_networks(), message(1, 2, 1, on=1))
+script("no_last_message", torn_transaction=INFO)(in_transactions((1, 7, True, False), (2, 8, True, True)))
+script("no_first_message", torn_transaction=INFO)(in_transactions((1, 7, True, True), (2, 8, False, True)))
+script("the_first_message_of_a_transaction_comes_late", out_of_order=INFO, resend_schedule=INFO)(
+    in_transactions((1, 7, True, True)),
+    connection(1),
+    *(
+        message(at, number, number - 1, on=at % 2, part=(8, first, not first))
+        for at, number, first in ((2, 3, False), (3, 2, True), (4, 3, False))
+    ),
+    message(5, 4, 3, part=(9, True, True)),
+)
+script(
+    "one_message_of_a_transaction_is_lost", out_of_order=ERROR, gap_expired=WARNING, transaction_partly_delivered=ERROR
+)(
+    in_transactions((1, 7, True, False)),
+    message(2, 3, 2, part=(7, False, False)),
+    message(3, 4, 1, part=(7, False, True)),
+)
+script("one_message_of_a_transaction_is_pending", out_of_order=WARNING, transaction_partly_delivered=WARNING)(
+    in_transactions((1, 7, True, False)), message(2, 3, 2, part=(7, False, True))
+)
+script("a_whole_transaction_is_pending", out_of_order=WARNING)(
+    in_transactions((1, 7, True, True)),
+    message(2, 3, 2, part=(8, True, False)),
+    message(3, 4, 3, part=(8, False, True)),
+)
+script("the_capture_ends_within_a_transaction")(in_transactions((1, 7, True, True), (2, 8, True, False)))
+script("the_capture_begins_within_a_transaction")(in_transactions((5, 7, False, True), (6, 8, True, True)))
+script("bytes_missing_within_a_transaction", capture_gap=WARNING)(
+    in_transactions((1, 7, True, False)), missing(), message(3, 3, 2, part=(8, True, True))
+)
+script("one_transaction_within_another", interleaved_transaction=INFO)(
+    in_transactions((1, 7, True, False), (2, 8, True, True), (3, 7, False, True))
+)
+script("one_transaction_after_another_of_the_same_id")(
+    in_transactions((1, 7, True, False), (2, 7, False, True), (3, 8, True, True), (4, 7, True, True))
+)
+
+# --- connections: where the way to a receiver was closed, and who is at an address ------------------------------------
+
+script("no_session_ack_any_more", window_stalled=WARNING)(
+    watched(102), messages(1), session_ack(0.5), messages(2, at=10)
+)
+script("the_connection_ends_before_a_session_ack_is_due")(
+    watched(99), messages(1), session_ack(0.5), messages(2, at=10)
+)
+script("a_session_ack_comes_late", window_stalled=INFO)(watched(300), messages(1), session_ack(91))
+script("a_session_ack_comes_in_time")(watched(300), messages(1), session_ack(89))
+script("a_receiver_that_sends_no_session_acks")(watched(300), messages(1))
+script("the_session_ack_may_be_in_missing_bytes")(
+    watched(300, back_missing_bytes=1), messages(1), session_ack(0.5), messages(2, at=10)
+)
+script("a_window_of_one_packet", window_stalled=WARNING)(
+    watched(40), messages(1), *(session_ack(at, window_size=1) for at in (0.5, 10, 31))
+)
+script("a_window_of_one_packet_until_it_grows", window_stalled=INFO)(
+    watched(40), messages(1), *(session_ack(at, window_size=size) for at, size in ((0.5, 1), (31, 2), (32, 64)))
+)
+script("a_window_of_one_packet_for_a_moment")(
+    watched(90),
+    messages(1),
+    *(session_ack(at, window_size=size) for at, size in ((0.5, 1), (30, 2), (60, 64), (61, 1), (62, 64))),
+)
+script("no_tcp_window_to_the_end", window_stalled=WARNING)(
+    watched(30, window_shut_at=us(20), window_shut_ms=10_000), messages(1)
+)
+script("no_tcp_window_for_ten_seconds", window_stalled=INFO)(
+    watched(60, window_shut_at=us(20), window_shut_ms=10_000), messages(1)
+)
+script("no_tcp_window_for_a_moment")(watched(30, window_shut_at=us(20), window_shut_ms=9_999), messages(1))
+script("one_sequence_goes_to_two_receivers", several_receivers=WARNING)(
+    another_receiver(), message(1, 2, 1, on=1), message(2, 3, 2, on=1)
+)
+script("a_sequence_that_is_not_its_connections_first_goes_to_two_receivers", several_receivers=WARNING)(
+    another_receiver(), message(0.5, 1, 0, S + 5), message(1, 2, 1, S + 5, on=1)
+)
+script("each_sequence_goes_to_one_receiver", several_receivers=INFO)(another_receiver(), message(1, 1, 0, S + 5, on=1))
+script("two_connections_to_one_receiver", guids=True)(connection(), connection(1), messages(1), message(1, 2, 1, on=1))
+script("the_answers_go_to_another_address", acknowledged_elsewhere=INFO, two_addresses=INFO)(
+    acknowledged_at("ip.behind")
+)
+script("the_answers_go_to_none_of_many_addresses", acknowledged_elsewhere=INFO, two_addresses=INFO)(
+    acknowledged_at("ip.behind"),  # a sentence names twenty of them
+    *(event for n in range(2, 23) for event in (connection(n, src_ip=f"ip.{n}"), message(n, n, n - 1, on=n))),
+)
+script("a_router_passes_the_answers_on")(acknowledged_at(), passed_on())
+script("the_answers_go_back_on_another_connection")(acknowledged_at())
