@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -97,12 +97,32 @@ class Commits:
             raise Killed
 
 
+def executions(spark: SparkSession) -> int:
+    """Counts the queries that Spark has begun, this question among them."""
+    jvm: Any = spark._jvm
+    ids = getattr(getattr(jvm.org.apache.spark.sql.execution, "SQLExecution$"), "MODULE$")
+    return int(ids.nextExecutionId())
+
+
+class FirstNight(NamedTuple):
+    """The tables after the first of the captures, and how many queries that took."""
+
+    warehouse: Path
+    queries: int
+
+
 @pytest.fixture(scope="module")
-def first_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tables after the first of the captures."""
+def counted_night(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> FirstNight:
     warehouse = tmp_path_factory.mktemp("first")
+    before = executions(spark)
     nightly.run(spark, any_config(warehouse, BRANCHES[0]))
-    return warehouse
+    return FirstNight(warehouse, executions(spark) - before - 1)
+
+
+@pytest.fixture(scope="module")
+def first_night(counted_night: FirstNight) -> Path:
+    """The tables after the first of the captures."""
+    return counted_night.warehouse
 
 
 @pytest.fixture
@@ -112,12 +132,21 @@ def warehouse(first_night: Path, tmp_path: Path) -> Path:
     return tmp_path / "warehouse"
 
 
-def test_a_small_night_makes_few_commits(first_night: Path) -> None:
+def test_small_nights_in_tasks_make_few_queries(spark: SparkSession, tmp_path: Path) -> None:
+    """Connections go on from the first capture to the second."""
+    for night, most in zip(BRANCHES[:2], (110, 150), strict=True):
+        before = executions(spark)
+        nightly.run(spark, config(tmp_path, night))
+        assert executions(spark) - before - 1 <= most
+
+
+def test_a_small_night_makes_few_commits_and_queries(counted_night: FirstNight) -> None:
     """One that creates a table and one that fills it, beside the lock's; a table without rows is not written to."""
-    commits = {table.name: len(log.versions(str(first_night / table.name))) for table in TABLES}
+    commits = {table.name: len(log.versions(str(counted_night.warehouse / table.name))) for table in TABLES}
     assert commits.pop("captures") == 4
     assert commits.pop("quarantine") <= 3, "written by ingest and by decode"
     assert max(commits.values()) <= 2
+    assert counted_night.queries <= 10
 
 
 @pytest.mark.parametrize(
