@@ -25,7 +25,7 @@ from udfs.derive.settled import tally_rows
 BY_SEQUENCE = (VERDICTS, OUTCOMES, TRANSACTIONS)
 """Tables of which the rows of sequences that are not judged again stay as they are."""
 FATES = (TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS)
-"""Tables of what became of messages, which have no rows under the literal reading: that judges arrivals."""
+"""Tables of what became of messages, which have no rows under the literal reading, as it judges arrivals only."""
 
 
 class Options(NamedTuple):
@@ -43,10 +43,10 @@ def replay(
     options: Options,
     last: LastReplay | None = None,
 ) -> pl.DataFrame | None:
-    """Writes all tables of the replay.
+    """Writes all tables of the replay; `once` are the sources with each conversation once.
 
-    With a `last` one, tables BY_SEQUENCE get only rows of sequences that are judged again: returns those sequences, of
-    which the rows that it left are gone; None where these tables are whole.
+    After a `last` replay, what it settled is kept: tables BY_SEQUENCE get only rows of sequences that are judged again.
+    Returns these sequences, whose earlier rows in those tables the caller deletes; None if the tables are complete.
     """
     inputs = read_inputs(engine, sources, once, options.scope)
     settled = find_settled(engine, sources, once, inputs, last)
