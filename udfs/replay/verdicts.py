@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from schemas.judging import JUDGED, TIMED, TIMES, VERDICT
 from schemas.replay import Reason, Verdict
 from udfs.replay.acceptance import Message, State, accept
-from udfs.replay.groups import to_batches
+from udfs.replay.groups import pieces, to_batches
 from udfs.replay.rows import Batches, read_rows
 
 LITERAL = ("literal_sequence", "literal_number", "literal_missing")
@@ -71,11 +71,11 @@ def judge(batches: Batches) -> Iterator[pa.RecordBatch]:
     Messages of a chain that are plainly in order are one row, others a row each.
     """
     scope = Scope(None)
-    for batch in batches:
-        names = LITERAL if LITERAL[0] in batch.schema.names else ()
-        literal = zip(*(batch[name].to_pylist() for name in names), strict=True) if names else repeat(None)
+    for rows in pieces(batches, lists="offsets"):
+        names = LITERAL if LITERAL[0] in rows.column_names else ()
+        literal = zip(*(rows[name].to_pylist() for name in names), strict=True) if names else repeat(None)
         found: list[Judged] = []
-        for chain, before in zip(read_rows([batch], Chain), literal, strict=False):
+        for chain, before in zip(read_rows(rows.to_batches(), Chain), literal, strict=False):
             if chain.scope_no != scope.scope_no:
                 scope = Scope(chain.scope_no)
             if chain.previous is None:
@@ -83,15 +83,15 @@ def judge(batches: Batches) -> Iterator[pa.RecordBatch]:
             else:
                 found += scope.judge(chain, before)
         if found:
-            yield from _to_batches(found, batch.filter(batch["previous"].is_valid()))
+            yield from _to_batches(found, rows.filter(rows["previous"].is_valid()))
 
 
-def _to_batches(found: list[Judged], chains: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _to_batches(found: list[Judged], chains: pa.Table) -> Iterator[pa.RecordBatch]:
     """Yields rows of JUDGED, first all at the turn TIMES; they share out the messages of the chains in their order."""
     values = zip(Judged._fields, zip(*found, strict=True), strict=True)
     columns = {name: pa.array(of, JUDGED.field(name).type) for name, of in values}
     ends = pa.array(np.cumsum([0, *(one.number - one.first_number + 1 for one in found)]), pa.int32())
-    columns |= {name: pa.ListArray.from_arrays(ends, pc.list_flatten(chains[name])) for name in _LISTS}
+    columns |= {name: pa.ListArray.from_arrays(ends, pc.list_flatten(chains[name].combine_chunks())) for name in _LISTS}
     for turn, names in ((TIMES, TIMED), (VERDICT, JUDGED.names)):
         given = {name: column for name, column in columns.items() if name in names}
         yield from to_batches(given | {"turn": pa.array(np.full(len(found), turn))}, JUDGED)
