@@ -45,12 +45,18 @@ class Watched(NamedTuple):
         return self.pythons_mb[0] if self.pythons_mb else 0.0
 
 
+_Key = tuple[int, str]
+"""The ID of a process, and when it began, because a later process may have its ID."""
+
+
 @dataclass(slots=True)
 class _Process:
     """Holds what was last seen of a process."""
 
-    parent: tuple[int, str] | None
-    """What identifies its first parent that was seen; None for the root."""
+    parent_id: int
+    """The parent that it has now."""
+    parent: _Key | None
+    """The parent that it had when it was first seen; None for the root."""
     java: bool
     own: int
     """Ticks that it spent itself."""
@@ -67,7 +73,7 @@ class Family:
 
     def __init__(self, root: int) -> None:
         self._root = root
-        self._seen: dict[tuple[int, str], _Process] = {}
+        self._seen: dict[_Key, _Process] = {}
         self._lock = Lock()
 
     def look(self) -> list[tuple[bool, int]]:
@@ -83,7 +89,7 @@ class Family:
             for key, process in self._seen.items():
                 children[process.parent].append(key)
 
-            def spent(key: tuple[int, str]) -> int:
+            def spent(key: _Key) -> int:
                 ended = living = 0
                 for child in children[key]:
                     if self._seen[child].alive:
@@ -95,7 +101,7 @@ class Family:
             return sum(map(spent, children[None]))
 
     def _look(self) -> list[tuple[bool, int]]:
-        found: dict[int, tuple[tuple[int, str], int, _Process]] = {}
+        found: dict[int, tuple[_Key, _Process]] = {}
         for path in Path("/proc").glob("[0-9]*/stat"):
             try:
                 name, _, rest = path.read_text().rpartition(")")
@@ -103,29 +109,29 @@ class Family:
                 continue  # it has ended since
             fields, pid = rest.split(), int(path.parent.name)
             utime, stime, cutime, cstime = map(int, fields[11:15])
-            process = _Process(None, name.endswith("(java"), utime + stime, cutime + cstime)
-            found[pid] = (pid, fields[19]), int(fields[1]), process  # its start tells it from another with its ID
+            process = _Process(int(fields[1]), None, name.endswith("(java"), utime + stime, cutime + cstime)
+            found[pid] = (pid, fields[19]), process
         living = []
-        for pid, (key, parent, process) in found.items():
+        for pid, (key, process) in found.items():
             if before := self._seen.get(key):
-                process.parent = before.parent  # it may have another since its own one ended
+                process.parent = before.parent
             elif pid != self._root:
-                if not self._descends(parent, found):
+                if not self._descends(process.parent_id, found):
                     continue
-                process.parent = found[parent][0]
+                process.parent = found[process.parent_id][0]
             living.append((key, process))
         for process in self._seen.values():
             process.alive = False
         self._seen.update(living)
         return [(process.java, key[0]) for key, process in living]
 
-    def _descends(self, pid: int, found: dict[int, tuple[tuple[int, str], int, _Process]]) -> bool:
+    def _descends(self, pid: int, found: dict[int, tuple[_Key, _Process]]) -> bool:
         """Returns whether a process is the root or one of its descendants."""
         while pid in found:
-            key, parent, _ = found[pid]
+            key, process = found[pid]
             if pid == self._root or key in self._seen:
                 return True
-            pid = parent
+            pid = process.parent_id
         return False
 
 

@@ -55,7 +55,7 @@ def _time(ns: int) -> datetime:
 
 
 def is_known(scope: Mapping[str, Any]) -> bool:
-    """Whether a reader of the capture knows every verdict: a connection that was cut may have lost bytes before it."""
+    """Whether the capture shows every verdict; where it begins in a connection, earlier bytes may be missing."""
     return "outcomes" in scope and all(row["accepted"] is not None for row in scope["rows"])
 
 
@@ -189,7 +189,7 @@ def _wrong_senders(scope: Row, incident: Row, ids: set[str], ends: dict[str, Row
 
 
 def _meets(copy: str, addresses: Iterable[str], machines: dict[str, Row]) -> bool:
-    """Whether another machine sent after the copy began: else it may be the same one, moved to another address."""
+    """Whether the original machine still sent after the copy began; otherwise it may have moved to a new address."""
     began = machines[copy]["first_ns"]
     return any(machines[one]["last_ns"] > began for one in addresses if one != copy)
 

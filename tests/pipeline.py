@@ -40,7 +40,7 @@ class Ingested(NamedTuple):
 
     @property
     def found(self) -> tuple[object, ...]:
-        """What was found: all but the places where captures are split, and how connections were read."""
+        """All rows and counts, except rows of captures, which say where these are split."""
         return self[1:7]
 
     def framed(self, source: str = "10.0.0.1") -> list[bytes]:

@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import replace
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from udfs.tcp.connections import Direction
 from udfs.tcp.overlap import Overlap, Piece, deliver
 
 WITHOUT_BODIES = IngestOptions()
+PCAP_HEADER = 24
 REQUEST, REQUESTS = stream(random.Random(1), 30)
 RESPONSE, RESPONSES = stream(random.Random(2), 20)
 TALK = conversation(random.Random(3), REQUEST, RESPONSE)
@@ -269,7 +270,7 @@ def test_stray_syn_and_stream_of_acknowledgments_only(tmp_path: Path) -> None:
     assert [(s["recovered_bytes"], s["missing_bytes"], s["first_ns"]) for s in found.streams] == [(0, 2000, None)]
 
 
-# --- connections that are not in memory as a whole --------------------------------------------------------------------
+# --- large captures, in parts -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -314,3 +315,44 @@ def test_what_comes_too_late_does_not_depend_on_splits(capture: Path) -> None:
     one, *others = (ingest([capture], replace(narrow, split_bytes=split)) for split in (1 << 40, 300_000, 50_000))
     assert one.gaps
     assert [other.found for other in others] == [one.found] * 2
+
+
+def cut(capture: Path) -> list[bytes]:
+    """Returns the capture's records, their headers included."""
+    data, at, found = capture.read_bytes(), PCAP_HEADER, []
+    while at < len(data):
+        size = 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+        found.append(data[at : at + size])
+        at += size
+    return found
+
+
+def numbered(found: Ingested, firsts: list[int]) -> dict[str, Any]:
+    """Returns what was found, with the numbers that records have in the whole, but without places in one capture."""
+
+    def row(one: dict[str, Any]) -> str:
+        one = dict(one)
+        before = firsts[one.pop("capture")] if "capture" in one else 0
+        for name in ("last_frame", "frame_number"):
+            if one.get(name) is not None:
+                one[name] += before
+        one.pop("first_frame", None)
+        one.pop("detail", None)
+        return repr(sorted(one.items()))
+
+    kinds = {"streams": found.streams, "gaps": found.gaps, "packets": found.packets, "quarantine": found.quarantine}
+    return {kind: sorted(map(row, rows)) for kind, rows in kinds.items()} | {"counts": found.counts}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_forty_files(capture: Path, unsplit: Ingested, seed: int, tmp_path: Path) -> None:
+    every = cut(capture)
+    rng = random.Random(seed)
+    cuts = [0, *sorted(rng.sample(range(1, len(every)), 39)), len(every)]
+    files = []
+    for number, (low, high) in enumerate(pairwise(cuts)):
+        files.append(tmp_path / f"{number:02}.pcap")
+        files[-1].write_bytes(capture.read_bytes()[:PCAP_HEADER] + b"".join(every[low:high]))
+    found = ingest(files, WITHOUT_BODIES)
+    counts = [row["packet_count"] for row in found.captures]
+    assert numbered(found, [0, *accumulate(counts)]) == numbered(unsplit, [0])

@@ -226,14 +226,14 @@ PROGRAM = "/opt/msmq-replay/.venv/bin/msmq-replay"
 
 
 def cron_command() -> str:
-    """What cron gives to the shell: without the times and the user, and with no `%`, which cron takes for a newline."""
+    """The command of the line for cron; it has no `%`, which cron would read as a newline."""
     (line,) = re.findall(r"^30 6 \* \* \* msmq (.*)$", EVERY_NIGHT, re.MULTILINE)
     assert "%" not in line
     return str(line)
 
 
 def mail_of(command: str, captures: Path, folder: Path) -> str:
-    """What cron would mail of the command: all that it prints."""
+    """All that the command prints, which cron would send by mail."""
     moved = {PROGRAM: str(ROOT / ".venv/bin/msmq-replay"), "/data/pcap": str(captures), "/data/msmq": str(folder)}
     for name, place in moved.items():
         command = command.replace(name, place)

@@ -75,7 +75,7 @@ ON_ONE_CONNECTION: dict[str, Callable[[int, int], dict[str, Any]]] = {
         "tx_transaction_id": i // 2,
     },
 }  # fmt: skip
-"""What the i-th message of n on a connection is: ID, number and previous number, and other columns.
+"""Functions of i and n to the columns of the i-th of n messages: sequence, number and previous number, and others.
 
 A refusal is one of a message that never becomes acceptable, and of another one that has the number of the first. A long
 transaction has only its first and its last message, with all the numbers that one may have in between.

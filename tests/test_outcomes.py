@@ -1,4 +1,4 @@
-"""What became of each message: the replay against the second computation, and named scenes of each outcome."""
+"""Outcomes: the replay is compared with a second computation, and named scenes show each outcome."""
 
 import random
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""What a report and a summary collect, list and count, from tables that are literals; and the books."""
+"""Reports and summaries list and count the rows of literal tables; books are balanced."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""What the replay says of simulated nights, held to their truth: outcomes, incidents, machines, and connections."""
+"""Outcomes, incidents, machines and connections of simulated nights are compared with the simulator's truth."""
 
 import json
 from collections import Counter

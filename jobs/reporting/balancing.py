@@ -11,7 +11,6 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES, VERDICTS
 from schemas.table import STRING, row
 from udfs.derive import books
-from udfs.derive.books import balance_numbers
 from udfs.derive.frames import ONE
 
 INGESTED = (Book.RECORDS, Book.BYTES)
@@ -65,5 +64,5 @@ def _of_scopes(engine: Engine[T]) -> list[pl.DataFrame]:
         outcomes=engine.sum_up(outcomes, ["scope_key"], "arrivals"),
         sequences=engine.read(SEQUENCES, "scope_key", "delivered_arrivals", "messages"),
     )
-    numbers = engine.gather(balance_numbers, outcomes=outcomes, sequences=sequences)[ONE]
+    numbers = engine.gather(books.balance_numbers, outcomes=outcomes, sequences=sequences)[ONE]
     return [books.balance_arrivals(**sums), numbers]

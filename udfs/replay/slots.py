@@ -40,7 +40,7 @@ class Above:
     slot: Arrival | None = None
     """The first arrival in the last slot; None for a run of plain ones."""
     skip: Arrival | None = None
-    """What says how far the numbers below it were skipped; of several, what goes lowest."""
+    """The arrival that says that numbers below it were skipped; of several, the one that reaches lowest."""
     gap_begins: int | None = None
     """The number below the lowest counted gap."""
     sent_to: int = 0

@@ -20,7 +20,7 @@ JUDGED_AS = (
     *("evidence", "next_ack_agrees_with", "covered_at", "final_ack_class"),
     *("sent_at", "acknowledged_at", "ack_latency_ms"),
 )
-"""What the outcomes need of VERDICTS."""
+"""The columns of VERDICTS from which outcomes are derived."""
 _CONTESTED = NEGATIVE_CLASS | QUEUED_CLASS
 
 
