@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 import polars as pl
 import pyarrow as pa
 
+from jobs.warehouse import log
 from jobs.warehouse.local_commits import files
 from jobs.warehouse.local_files import read_files
 from schemas.table import Table
@@ -31,19 +33,18 @@ def differences(
 ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
     """Returns the rows that are in a table and were not in a version of it, and the other way round, in these columns.
 
-    Only files that are in one of both are read. None where one of them cannot be read, or Spark has to find out; and
-    where those that came have over `most` bytes more than those that went.
+    Only files that are in one of both are read. None where a file or a commit since is gone, or Spark has to find out;
+    and where those that came have over `most` bytes more than those that went.
     """
-    parts = files(place, version), files(place)
-    if parts[0] is None or parts[1] is None:
+    if files(place) is None:
         return None
-    before, now = {*parts[0]}, {*parts[1]}
     schema = pa.schema([table.arrow.field(name) for name in columns])
     try:
-        if most is not None and _bytes(now - before) - _bytes(before - now) > most:
+        changed = [[str(Path(place, unquote(path))) for path in sorted(of)] for of in log.changed_files(place, version)]
+        if most is not None and _bytes(changed[0]) - _bytes(changed[1]) > most:
             return None
-        went, came = (read_files(sorted(one), schema) for one in (before - now, now - before))
-    except OSError:  # VACUUM deleted a file
+        came, went = (read_files(of, schema) for of in changed)
+    except OSError:  # VACUUM deleted a file, or Delta a commit
         return None
     return _without(came, went, columns), _without(went, came, columns)
 

@@ -1,13 +1,15 @@
 """Holds the tables of a run in the driver's memory, and hands rows to Spark and back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
+from jobs.warehouse.local_files import read_files
 from schemas.table import spark_schema
 from udfs.derive.frames import to_arrow, to_frame
 
@@ -33,6 +35,19 @@ class Memory:
     """Holds the tables that a run has read or written."""
 
     tables: dict[str, pl.DataFrame] = field(default_factory=dict)
+    columns: dict[str, tuple[tuple[str, ...], pl.DataFrame]] = field(default_factory=dict)
+    """By table: the files that it consisted of when it was last read in part, and the columns that were read."""
+
+    def read_columns(self, table: str, files: Sequence[str], schema: pa.Schema) -> pl.DataFrame:
+        """Returns columns of the table from its files, which never change: so no column is read twice."""
+        of_files, known = self.columns.get(table, ((), pl.DataFrame()))
+        if of_files != tuple(files):
+            known = pl.DataFrame()
+        missing = [schema.field(name) for name in schema.names if name not in known.columns]
+        if missing:
+            known = pl.concat([known, read_files(files, pa.schema(missing))], how="horizontal")
+            self.columns[table] = tuple(files), known
+        return known.select(schema.names)
 
 
 def cast_columns(rows: DataFrame, types: Mapping[str, DataType]) -> DataFrame:

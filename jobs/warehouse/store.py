@@ -315,7 +315,7 @@ class Warehouse(Tables):
         """Reads columns of a table without Spark, if it lies in a local folder and has nothing unusual, or is new."""
         place, schema = self.log_place(table), pa.schema([table.arrow.field(name) for name in columns])
         if place is not None:
-            return local_commits.read(place, schema)
+            return local_commits.read(place, schema, read=partial(self._memory.read_columns, table.name))
         return schema_of(schema).to_frame() if self.is_new(table) else None
 
     def _write_here(self, table: Table, rows: pl.DataFrame, *, overwrite: bool = False) -> bool:
