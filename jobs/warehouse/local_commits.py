@@ -228,7 +228,7 @@ def _written(place: str, table: Table, rows: pl.DataFrame) -> list[dict[str, Any
 
 
 def _file(place: str, path: str) -> str:
-    return str(Path(place, unquote(path)))
+    return f"{place.rstrip('/')}/{unquote(path)}"
 
 
 def _added(files: Sequence[Mapping[str, Any]]) -> list[Any]:
