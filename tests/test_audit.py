@@ -20,7 +20,6 @@ from jobs.replaying.sources import SOURCES
 from jobs.simulator import simulate
 from jobs.steps import audit, replay
 from jobs.warehouse import publish_lock
-from jobs.warehouse.local_tables import Memory
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS
 from schemas.outcomes import OUTCOMES
@@ -36,7 +35,7 @@ NO_SPARK: Any = None
 def held(folder: Path) -> Iterator[Warehouse]:
     """The warehouse in a folder, held in memory by a run that has the publish lock."""
     with publish_lock.hold(Warehouse(NO_SPARK, str(folder)), 60) as (warehouse, _):
-        yield replace(warehouse, local=Memory())
+        yield replace(warehouse, local={})
 
 
 def write(folder: Path, tables: Frames) -> None:
@@ -44,7 +43,7 @@ def write(folder: Path, tables: Frames) -> None:
     with held(folder) as warehouse:
         for table in SOURCES:
             warehouse.create(table)
-            warehouse.replace_local(table, tables[table.name])
+            warehouse.replace(table, tables[table.name])
 
 
 def judge(folder: Path, options: Config) -> dict[str, Any]:
@@ -64,7 +63,7 @@ def versions(folder: Path) -> dict[str, int]:
 def leave(folder: Path, table: Table, wrong: pl.DataFrame) -> None:
     """Leaves wrong rows, as a replay with an error would: the lock says that it made them."""
     with held(folder) as warehouse:
-        warehouse.replace_local(table, wrong)
+        warehouse.replace(table, wrong)
         lock = warehouse.lock
         assert isinstance(lock, publish_lock.PublishLock)
         lock.derived["replay"]["tables"] |= warehouse.versions([table])
@@ -140,7 +139,7 @@ def test_it_says_why_it_judges_nothing(nights: Path, tmp_path: Path) -> None:
     assert "other options" in why(nights, scope="queue")
     assert "every replay" in why(nights, continue_from="earlier")
     with publish_lock.hold(Warehouse(NO_SPARK, str(nights)), 60) as (warehouse, _):
-        assert "in_memory_messages" in audit.step(warehouse, config(nights))["not_judged_again"]
+        assert "in_memory_bytes" in audit.step(warehouse, config(nights))["not_judged_again"]
     with held(nights) as warehouse:
-        warehouse.replace_local(PACKETS, warehouse.read_local(PACKETS).slice(1))
+        warehouse.replace(PACKETS, warehouse.read_local(PACKETS).slice(1))
     assert "what came since" in why(nights)

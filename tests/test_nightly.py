@@ -24,7 +24,6 @@ from jobs.app.summary_text import for_people
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import decode, in_memory, ingest, nightly
 from jobs.steps.headline import NOT_TOLD
-from jobs.warehouse.store import Warehouse
 from schemas.history import SQL
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.outcomes import Outcome, count_column
@@ -115,7 +114,7 @@ def test_few_captures_and_messages_are_processed_here_though_the_warehouse_is_la
     for number in (1, 0, 2):
         capture = CAPTURES / f"branches_0000{number}.pcap.gz"
         options = config(tmp_path, capture, in_memory_bytes=most)
-        assert in_memory.are_few(Warehouse.of(spark, options), options, stamps([str(capture)])) is bool(most)
+        assert in_memory.are_few(options, stamps([str(capture)]), is_local=True) is bool(most)
         nightly.run(spark, options)
     assert all_rows(tmp_path) == all_rows(branches)
 
@@ -125,7 +124,7 @@ def test_few_captures_and_messages_are_processed_here_though_the_warehouse_is_la
 def test_a_night_like_those_of_large_captures_says_the_same(
     spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path
 ) -> None:
-    nightly.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", in_memory_bytes=0, in_memory_messages=0))
+    nightly.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", in_memory_bytes=0))
     assert all_rows(tmp_path) == all_rows(orders[0])
 
 

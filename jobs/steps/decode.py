@@ -1,11 +1,12 @@
 """Decodes packets into messages, acks, handshakes and session_acks; packets that do not decode go to quarantine.
 
-Only packets that are new or changed since the last run are decoded, unless the program or its options have changed. A
-small warehouse, which is held in memory, is decoded as a whole.
+Only packets that are new or changed since the last run are decoded, unless the program or its options have changed. Few
+are decoded in this process.
 """
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
@@ -15,11 +16,12 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
-from jobs.engine.of_warehouse import engine_of
+from jobs.engine.on_spark import engine_of
 from jobs.replaying.decoding import decode_arrow, decode_table, quarantine_of
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
 from jobs.transforms.decode import decode_rows, quarantine_rows
+from jobs.warehouse import publish_lock
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
@@ -35,9 +37,10 @@ def run(spark: SparkSession, config: Config) -> Summary:
     """Decodes the packets and balances the books; returns the summary."""
     warehouse = Warehouse.of(spark, config)
     warehouse.require(PACKETS, "ingest")
-    with in_memory.hold(warehouse, config) as (held, lock):
-        step(held, config)
+    with publish_lock.hold(warehouse, config.claim_seconds) as (locked, lock):
+        step(locked, config)
         lock.end_step()
+        held = in_memory.with_few_messages(locked, config)
         reconcile.step(held, reconcile.DECODED)
         return decode_summary(engine_of(held))
 
@@ -46,31 +49,49 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     """Decodes the packets, unless that was done for these packets and options; returns whether it did."""
 
     def write() -> None:
-        if warehouse.local is None:
-            _decode_there(warehouse, config, sources_read(warehouse, "decode", DECODED_TABLES, **options))
+        read = sources_read(warehouse, "decode", DECODED_TABLES, **options)
+        few = _read_few(warehouse, config, read)
+        if few is None:
+            _decode_there(warehouse, config, read)
         else:
-            writes = [partial(_decode_in_memory, warehouse, table, key) for table in DECODED_TABLES]
-            run_in_parallel([*writes, partial(_quarantine_in_memory, warehouse, config.quarantine_raw_bytes)])
+            _decode_here(warehouse, config, *few)
 
     warehouse.require(PACKETS, "ingest")
-    key = config.hiding_key
-    names = pseudonymize("names", key) if key else "keep"
-    options = {"names": names, "code": code_version.results_hash()}
+    names = pseudonymize("names", config.hiding_key) if config.hiding_key else "keep"
+    options: dict[str, Any] = {"names": names, "code": code_version.results_hash()}
     is_new = derive(warehouse, "decode", DECODED_TABLES, SOURCES, write, **options)
     if not is_new:
         progress("decode: nothing new")
     return is_new
 
 
+def _read_few(
+    warehouse: Warehouse, config: Config, read: Mapping[str, int]
+) -> tuple[pl.DataFrame, pl.DataFrame | None] | None:
+    """Returns the packets that came and that went since the versions that were `read`; None for many.
+
+    Where nothing tells what went, it returns all packets, and None.
+    """
+    most = in_memory.limit(config, is_local=warehouse.is_local)
+    changed = warehouse.differences(PACKETS, read[PACKETS.name], PACKETS.names, most) if read and most else None
+    if changed is None and in_memory.has_few_captures(warehouse, config):
+        return warehouse.read_local(PACKETS), None
+    return changed
+
+
+def _decode_here(warehouse: Warehouse, config: Config, came: pl.DataFrame, went: pl.DataFrame | None) -> None:
+    """Replaces the rows of the packets that went, or all, by those of the packets that came, in this process."""
+    rows = {table: decode_table(came, table, config.hiding_key) for table in DECODED_TABLES}
+    rows[QUARANTINE] = quarantine_of(came, config.quarantine_raw_bytes)
+    gone = dict.fromkeys(rows, None if went is None else went.select(PACKETS.key))
+    undecodable = pl.DataFrame({"stage": [Stage.DECODE.value]})
+    gone[QUARANTINE] = undecodable if went is None else went.select(PACKETS.key).join(undecodable, how="cross")
+    run_in_parallel(partial(warehouse.replace_rows, table, gone[table], of_table) for table, of_table in rows.items())
+
+
 def _decode_there(warehouse: Warehouse, config: Config, read: Mapping[str, int]) -> None:
-    """Decodes the packets that changed since the versions that were `read`; all, without one."""
+    """Does the same with many packets, in tasks."""
     key, raw_kept = config.hiding_key, config.quarantine_raw_bytes
-    most = in_memory.limit(config, warehouse.log_place(PACKETS))
-    few = warehouse.differences(PACKETS, read[PACKETS.name], PACKETS.names, most) if read and most else None
-    if few:
-        came, went = few
-        _change_here(warehouse, came, went.select(PACKETS.key), key, raw_kept)
-        return
     changed = warehouse.changes(PACKETS, read[PACKETS.name]) if read else None
     packets = changed.came if changed else warehouse.read(PACKETS)
     undecodable = quarantine_rows(packets, raw_kept)
@@ -91,30 +112,7 @@ def _change(warehouse: Warehouse, rows: Mapping[Table, DataFrame], went: DataFra
     run_in_parallel(partial(warehouse.append, table, of_table, "decode") for table, of_table in rows.items())
 
 
-def _change_here(
-    warehouse: Warehouse, came: pl.DataFrame, went: pl.DataFrame, key: bytes | None, raw_kept: int
-) -> None:
-    """Does what `_change` does with few packets, in this process as far as it can."""
-    rows = {table: decode_table(came, table, key) for table in DECODED_TABLES}
-    rows[QUARANTINE] = quarantine_of(came, raw_kept)
-    gone = dict.fromkeys(rows, went)
-    gone[QUARANTINE] = went.with_columns(stage=pl.lit(Stage.DECODE.value))
-    run_in_parallel(partial(warehouse.replace_rows, table, gone[table], of_table) for table, of_table in rows.items())
-
-
 def _delete(warehouse: Warehouse, table: Table, went: DataFrame) -> None:
     """Deletes the rows of these packets from a table; of QUARANTINE, those that could not be decoded."""
     same = " AND ".join(f"t.{name} = s.{name}" for name in PACKETS.key)
     warehouse.delete(table, went, f"t.{_UNDECODABLE} AND {same}" if table is QUARANTINE else same)
-
-
-def _decode_in_memory(warehouse: Warehouse, table: Table, key: bytes | None) -> None:
-    warehouse.replace_local(table, decode_table(warehouse.read_local(PACKETS), table, key))
-
-
-def _quarantine_in_memory(warehouse: Warehouse, raw_kept: int) -> None:
-    """Replaces the packets in quarantine that cannot be decoded, if there are or were any."""
-    undecodable, before = quarantine_of(warehouse.read_local(PACKETS), raw_kept), warehouse.read_local(QUARANTINE)
-    kept = before.filter(pl.col("stage") != Stage.DECODE.value)
-    if undecodable.height or kept.height != before.height:
-        warehouse.replace_local(QUARANTINE, pl.concat([kept, undecodable]))

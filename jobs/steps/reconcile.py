@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from jobs.app import code_version
 from jobs.engine.in_process import InProcess
-from jobs.engine.of_warehouse import engine_of
+from jobs.engine.on_spark import engine_of
 from jobs.reporting import balancing
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
@@ -27,6 +27,6 @@ def step(warehouse: Warehouse, tables: Sequence[Table] = REPLAYED) -> bool:
         engine = engine_of(warehouse)
         balancing.balance(engine, _BOOKS[tuple(tables)])
         if isinstance(engine, InProcess):
-            warehouse.replace_local(BOOKS, engine.read(BOOKS))
+            warehouse.replace(BOOKS, engine.read(BOOKS))
 
     return derive(warehouse, "books", (BOOKS,), tables, write, code=code_version.results_hash())

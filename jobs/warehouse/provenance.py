@@ -24,9 +24,13 @@ def derive(
     tables: Sequence[Table],
     sources: Sequence[Table],
     write: Callable[[], None],
+    *,
+    always: bool = False,
     **options: Any,
 ) -> bool:
     """Has `write` derive the tables, unless they were derived from the sources as they are; returns whether it did.
+
+    With `always`, it does so in any case.
 
     Tables that do not exist, or are of another declaration, are created first. The run holds the publish lock.
     A table that is a source as well has a column that `write` fills in.
@@ -38,8 +42,8 @@ def derive(
     run_in_parallel(partial(warehouse.create, table, derived=True) for table in tables if table not in sources)
     warehouse.forget(*tables)
     read, options_digest = warehouse.versions(sources), _digest(options)
-    recorded = derived.get(step, {})
-    if recorded.get("options") == options_digest and not out_of_date(warehouse, derived, step, tables, sources):
+    is_same = derived.get(step, {}).get("options") == options_digest
+    if is_same and not always and not out_of_date(warehouse, derived, step, tables, sources):
         return False
     write()
     warehouse.forget(*sources)
@@ -49,11 +53,6 @@ def derive(
         raise ConflictError(f"Something wrote {', '.join(moved)} without the publish lock while {step} read it.")
     derived[step] = {"sources": left, "options": options_digest, "tables": warehouse.versions(tables)}
     return True
-
-
-def forget_step(warehouse: Warehouse, step: str) -> None:
-    """Makes `derive` have the tables of a step written once more in this run, although nothing is new."""
-    _held(warehouse).derived.pop(step, None)
 
 
 def sources_read(warehouse: Warehouse, step: str, tables: Sequence[Table], **options: Any) -> Mapping[str, int]:
