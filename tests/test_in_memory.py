@@ -32,30 +32,26 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("container")
 @pytest.mark.parametrize(
-    ("is_local", "most", "limit"),
+    ("place", "most", "limit"),
     [
-        pytest.param(True, 1 << 40, 256 * _MIB, id="a part of the memory"),
-        pytest.param(True, 100, 100, id="what the option says"),
-        pytest.param(False, 1 << 40, 16 * _MIB, id="few where Spark cannot read files"),
-        pytest.param(False, 0, 0, id="none there"),
+        pytest.param("/tables", 1 << 40, 256 * _MIB, id="a part of the memory"),
+        pytest.param("/tables", 100, 100, id="what the option says"),
+        pytest.param("s3://tables", 1 << 40, 16 * _MIB, id="few where Spark cannot read files"),
+        pytest.param("s3://tables", 0, 0, id="none there"),
     ],
 )
-def test_the_limit_follows_the_memory(*, is_local: bool, most: int, limit: int) -> None:
-    assert in_memory.limit(Config(in_memory_bytes=most), is_local=is_local) == limit
+def test_the_limit_follows_the_memory(place: str, most: int, limit: int) -> None:
+    assert in_memory.limit(Config(warehouse=place, in_memory_bytes=most)) == limit
 
 
 def test_a_container_may_have_no_limit_or_be_tiny(container: Path) -> None:
     config = Config(in_memory_bytes=1 << 60)
     container.write_text("max\n")
-    of_machine = in_memory.limit(config, is_local=True)
+    of_machine = in_memory.limit(config)
     container.unlink()
-    assert (
-        in_memory.limit(config, is_local=True)
-        == of_machine
-        == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 32
-    )
+    assert in_memory.limit(config) == of_machine == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 32
     container.write_text("1000\n")
-    assert in_memory.limit(config, is_local=True) == capture_listing.FEW_BYTES
+    assert in_memory.limit(config) == capture_listing.FEW_BYTES
 
 
 def test_few_messages_are_held_though_the_captures_are_many(tmp_path: Path) -> None:

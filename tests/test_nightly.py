@@ -114,7 +114,7 @@ def test_few_captures_and_messages_are_processed_here_though_the_warehouse_is_la
     for number in (1, 0, 2):
         capture = CAPTURES / f"branches_0000{number}.pcap.gz"
         options = config(tmp_path, capture, in_memory_bytes=most)
-        assert in_memory.are_few(options, stamps([str(capture)]), is_local=True) is bool(most)
+        assert in_memory.are_few(options, stamps([str(capture)])) is bool(most)
         nightly.run(spark, options)
     assert all_rows(tmp_path) == all_rows(branches)
 

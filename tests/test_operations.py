@@ -328,7 +328,7 @@ def test_a_source_written_without_the_lock_fails_the_step(spark: SparkSession, t
         with publish_lock.hold(tables, 3600) as (held, _):
             held.create(STREAM_GAPS)
 
-            def write() -> None:
+            def write(_: object) -> None:
                 held.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark))
                 tables.replace(STREAM_GAPS, gap)
 
@@ -422,7 +422,7 @@ def test_tables_are_derived_once_from_the_same_sources_and_options(spark: SparkS
     gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
 
     def derived(**options: Any) -> bool:
-        def write() -> None:
+        def write(_: object) -> None:
             held.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark))
 
         with publish_lock.hold(tables, 3600) as (held, _):
@@ -436,7 +436,7 @@ def test_tables_are_derived_once_from_the_same_sources_and_options(spark: SparkS
     tables.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark))
     assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
     with pytest.raises(JobError, match="holds the publish lock"):
-        derive(tables, "replay", (SEQUENCES,), (STREAM_GAPS,), lambda: None)
+        derive(tables, "replay", (SEQUENCES,), (STREAM_GAPS,), lambda _: None)
 
 
 @pytest.mark.slow

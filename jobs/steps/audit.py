@@ -40,7 +40,7 @@ def step(warehouse: Warehouse, config: Config) -> Summary:
         return {"not_judged_again": why}
     summary: Summary = {}
 
-    def write() -> None:
+    def write(_: object) -> None:
         made = replay_here(warehouse, config)
         there = {table.name: warehouse.read_local(table) for table in REPLAYED}
         found = differences(there, made)

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 import polars as pl
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app import code_version
 from jobs.app.command import Summary
@@ -22,15 +23,14 @@ from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
 from jobs.transforms.decode import decode_rows, quarantine_rows
 from jobs.warehouse import publish_lock
-from jobs.warehouse.provenance import derive, sources_read
-from jobs.warehouse.store import Warehouse
+from jobs.warehouse.provenance import derive
+from jobs.warehouse.store import Rows, Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
 from schemas.messages import DECODED_TABLES
 from schemas.table import Table
 from udfs.msmq.pseudonyms import pseudonymize
 
 SOURCES = (PACKETS,)
-_UNDECODABLE = f"stage = '{Stage.DECODE}'"
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -48,13 +48,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
 def step(warehouse: Warehouse, config: Config) -> bool:
     """Decodes the packets, unless that was done for these packets and options; returns whether it did."""
 
-    def write() -> None:
-        read = sources_read(warehouse, "decode", DECODED_TABLES, **options)
-        few = _read_few(warehouse, config, read)
-        if few is None:
-            _decode_there(warehouse, config, read)
-        else:
-            _decode_here(warehouse, config, *few)
+    def write(read: Mapping[str, int]) -> None:
+        _decode(warehouse, config, *_changed(warehouse, config, read))
 
     warehouse.require(PACKETS, "ingest")
     names = pseudonymize("names", config.hiding_key) if config.hiding_key else "keep"
@@ -65,54 +60,43 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     return is_new
 
 
-def _read_few(
-    warehouse: Warehouse, config: Config, read: Mapping[str, int]
-) -> tuple[pl.DataFrame, pl.DataFrame | None] | None:
-    """Returns the packets that came and that went since the versions that were `read`; None for many.
+def _changed(warehouse: Warehouse, config: Config, read: Mapping[str, int]) -> tuple[Rows, Rows | None]:
+    """Returns the packets that came since the versions that were `read`, and the keys of those that went.
 
-    Where nothing tells what went, it returns all packets, and None.
+    Where nothing tells what went, it returns all packets, and None. Few packets are in this process, many on Spark.
     """
-    most = in_memory.limit(config, is_local=warehouse.is_local)
-    changed = warehouse.differences(PACKETS, read[PACKETS.name], PACKETS.names, most) if read and most else None
-    if changed is None and in_memory.has_few_captures(warehouse, config):
+    most = in_memory.limit(config)
+    if read and most and (few := warehouse.differences(PACKETS, read[PACKETS.name], PACKETS.names, most)) is not None:
+        came, went = few
+        return came, went.select(PACKETS.key)
+    if in_memory.has_few_captures(warehouse, config):
         return warehouse.read_local(PACKETS), None
-    return changed
+    changes = warehouse.changes(PACKETS, read[PACKETS.name]) if read else None
+    return (warehouse.read(PACKETS), None) if changes is None else changes
 
 
-def _decode_here(warehouse: Warehouse, config: Config, came: pl.DataFrame, went: pl.DataFrame | None) -> None:
-    """Replaces the rows of the packets that went, or all, by those of the packets that came, in this process."""
-    rows = {table: decode_table(came, table, config.hiding_key) for table in DECODED_TABLES}
-    rows[QUARANTINE] = quarantine_of(came, config.quarantine_raw_bytes)
-    gone = dict.fromkeys(rows, None if went is None else went.select(PACKETS.key))
-    undecodable = pl.DataFrame({"stage": [Stage.DECODE.value]})
-    gone[QUARANTINE] = undecodable if went is None else went.select(PACKETS.key).join(undecodable, how="cross")
+def _decode(warehouse: Warehouse, config: Config, came: Rows, went: Rows | None) -> None:
+    """Replaces the rows of the packets that went, or all, by those of the packets that came."""
+    key, raw_kept = config.hiding_key, config.quarantine_raw_bytes
+    rows: dict[Table, Rows]
+    if isinstance(came, pl.DataFrame):
+        rows = {table: decode_table(came, table, key) for table in DECODED_TABLES}
+        rows[QUARANTINE] = quarantine_of(came, raw_kept)
+    else:
+        is_done = went is None and warehouse.derive_in_tasks(
+            PACKETS, DECODED_TABLES, lambda table, rows: decode_arrow(rows, table, key)
+        )
+        rows = {} if is_done else {table: decode_rows(came, table, key) for table in DECODED_TABLES}
+        rows[QUARANTINE] = quarantine_rows(came, raw_kept)
+    gone = dict.fromkeys(rows, went) | {QUARANTINE: _undecodable(went)}
     run_in_parallel(partial(warehouse.replace_rows, table, gone[table], of_table) for table, of_table in rows.items())
 
 
-def _decode_there(warehouse: Warehouse, config: Config, read: Mapping[str, int]) -> None:
-    """Does the same with many packets, in tasks."""
-    key, raw_kept = config.hiding_key, config.quarantine_raw_bytes
-    changed = warehouse.changes(PACKETS, read[PACKETS.name]) if read else None
-    packets = changed.came if changed else warehouse.read(PACKETS)
-    undecodable = quarantine_rows(packets, raw_kept)
-    if changed:
-        rows = {table: decode_rows(packets, table, key) for table in DECODED_TABLES}
-        _change(warehouse, {QUARANTINE: undecodable, **rows}, changed.went)
-        return
-    writes = [partial(warehouse.replace, QUARANTINE, undecodable, _UNDECODABLE)]
-    if not warehouse.derive_in_tasks(PACKETS, DECODED_TABLES, lambda table, rows: decode_arrow(rows, table, key)):
-        writes += [partial(warehouse.replace, table, decode_rows(packets, table, key)) for table in DECODED_TABLES]
-    run_in_parallel(writes)
-
-
-def _change(warehouse: Warehouse, rows: Mapping[Table, DataFrame], went: DataFrame | None) -> None:
-    """Deletes the rows of the packets that went, then appends those of the packets that came."""
-    if went is not None:
-        run_in_parallel(partial(_delete, warehouse, table, went) for table in rows)
-    run_in_parallel(partial(warehouse.append, table, of_table, "decode") for table, of_table in rows.items())
-
-
-def _delete(warehouse: Warehouse, table: Table, went: DataFrame) -> None:
-    """Deletes the rows of these packets from a table; of QUARANTINE, those that could not be decoded."""
-    same = " AND ".join(f"t.{name} = s.{name}" for name in PACKETS.key)
-    warehouse.delete(table, went, f"t.{_UNDECODABLE} AND {same}" if table is QUARANTINE else same)
+def _undecodable(packets: Rows | None) -> Rows:
+    """Returns which rows of QUARANTINE tell of packets that could not be decoded: of these, or of all."""
+    stage = Stage.DECODE.value
+    if packets is None:
+        return pl.DataFrame({"stage": [stage]})
+    if isinstance(packets, pl.DataFrame):
+        return packets.with_columns(stage=pl.lit(stage))
+    return packets.withColumn("stage", F.lit(stage))

@@ -19,31 +19,32 @@ _SIZES = ("content_bytes", "size_bytes")
 """Columns with the size of a capture; the first is null where an earlier version wrote the row."""
 
 
-def limit(config: Config, *, is_local: bool) -> int:
+def limit(config: Config) -> int:
     """Returns how many bytes of captures this process reads at a time.
 
     That is at most a share of the machine's memory; and few if the tables come and go through Spark.
     """
-    return most_in_memory(config.in_memory_bytes if is_local else min(config.in_memory_bytes, FEW_BYTES))
+    asked = config.in_memory_bytes
+    return most_in_memory(asked if is_local(config.warehouse, config.catalog_schema) else min(asked, FEW_BYTES))
 
 
-def are_few(config: Config, files: Mapping[str, Stamp], *, is_local: bool) -> bool:
+def are_few(config: Config, files: Mapping[str, Stamp]) -> bool:
     """Returns whether this process has the memory for these captures."""
-    most = limit(config, is_local=is_local)
+    most = limit(config)
     return bool(most) and bytes_of(files, most) <= most
 
 
 def needs_no_tasks(config: Config, files: Mapping[str, Stamp]) -> bool:
     """Returns whether a night with these files is known to need no tasks of Spark."""
     captures, packets = (path_in(config.warehouse, of.name) for of in (CAPTURES, PACKETS))
-    if not is_local(config.warehouse, config.catalog_schema) or not _are_few(config, _count(packets), is_local=True):
+    if not is_local(config.warehouse, config.catalog_schema) or not _are_few(config, _count(packets)):
         return False
     if log.versions(captures):
         known = local_commits.read(captures, pa.schema([CAPTURES.arrow.field(name) for name in AS_INGESTED]))
         if known is None:
             return False
         files = {file: files[file] for file in changed_files(known.to_dicts(), files)}
-    return are_few(config, files, is_local=True)
+    return are_few(config, files)
 
 
 def has_few_captures(warehouse: Warehouse, config: Config) -> bool:
@@ -51,7 +52,7 @@ def has_few_captures(warehouse: Warehouse, config: Config) -> bool:
     sizes = pa.schema([(name, pa.int64()) for name in _SIZES])
     rows = local_commits.read(warehouse.location(CAPTURES.name), sizes) if warehouse.is_local else None
     size = None if rows is None else rows.select(pl.coalesce(pl.all()).sum()).item()
-    return size is not None and size < limit(config, is_local=True)
+    return size is not None and size < limit(config)
 
 
 def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
@@ -63,7 +64,7 @@ def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
         packets = _count(warehouse.location(PACKETS.name))
     else:
         packets = warehouse.read(PACKETS).count() if warehouse.has(PACKETS) else 0
-    return replace(warehouse, local={}) if _are_few(config, packets, is_local=warehouse.is_local) else warehouse
+    return replace(warehouse, local={}) if _are_few(config, packets) else warehouse
 
 
 def _count(packets: str) -> int | None:
@@ -71,5 +72,5 @@ def _count(packets: str) -> int | None:
     return local_commits.count(packets) if log.versions(packets) else 0
 
 
-def _are_few(config: Config, packets: int | None, *, is_local: bool) -> bool:
-    return packets is not None and packets * _BYTES_A_PACKET < limit(config, is_local=is_local)
+def _are_few(config: Config, packets: int | None) -> bool:
+    return packets is not None and packets * _BYTES_A_PACKET < limit(config)

@@ -75,7 +75,7 @@ def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], config: Config) -
     """
     known = OnSpark(warehouse)
     changed = changed_files(known.collect(known.read(CAPTURES, *AS_INGESTED)), files)
-    few = in_memory.are_few(config, {file: files[file] for file in changed}, is_local=warehouse.is_local)
+    few = in_memory.are_few(config, {file: files[file] for file in changed})
     engine = OnSpark(warehouse, few)
     captures = flow.find_new_captures(engine, changed, config.ingest)
     if not captures:

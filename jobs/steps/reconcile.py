@@ -23,7 +23,7 @@ _BOOKS = {INGESTED: balancing.INGESTED, DECODED: balancing.DECODED, REPLAYED: ba
 def step(warehouse: Warehouse, tables: Sequence[Table] = REPLAYED) -> bool:
     """Balances the books of INGESTED, DECODED or REPLAYED tables, unless that was done; returns whether it did."""
 
-    def write() -> None:
+    def write(_: object) -> None:
         engine = engine_of(warehouse)
         balancing.balance(engine, _BOOKS[tuple(tables)])
         if isinstance(engine, InProcess):

@@ -30,7 +30,7 @@ from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.warehouse import publish_lock
 from jobs.warehouse.catalog import create_history
-from jobs.warehouse.provenance import derive, sources_read
+from jobs.warehouse.provenance import derive
 from jobs.warehouse.spark_rows import collect
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import STREAMS
@@ -60,12 +60,12 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     resumed = previous_version(warehouse.spark, config)
     recorded = recorded_options(config, resumed)
 
-    def write() -> None:
+    def write(read: Mapping[str, int]) -> None:
         if warehouse.local is None:
             _replay_on_spark(warehouse, config)
         else:
-            read = {} if resumed else sources_read(warehouse, "replay", REPLAYED, **recorded)
-            write_here(warehouse, replay_here(warehouse, config, LastInWarehouse(warehouse, read) if read else None))
+            last = LastInWarehouse(warehouse, read) if read and not resumed else None
+            write_here(warehouse, replay_here(warehouse, config, last))
 
     derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **recorded)
     if not derived:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import and_
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
+from uuid import uuid4
 
 import polars as pl
 import pyarrow as pa
@@ -29,6 +30,8 @@ from schemas.table import Table
 from udfs.derive.columns import only_in_each
 from udfs.derive.tables import schema_of
 
+Rows: TypeAlias = pl.DataFrame | DataFrame
+"""Rows of this process or of Spark."""
 _DELETED = ("delete", "update_preimage")
 _CHANGES_GONE = re.compile(r"\[DELTA_|FILE_NOT_EXIST|FileNotFoundException")
 """Errors of the feed that PySpark has no class for."""
@@ -38,15 +41,6 @@ _COMMITS = 500
 """The newest commits that are read of a table's history."""
 _LONGEST_WITH_READERS = 168
 """Hours that Delta wants files to be kept, so that no query under way loses one."""
-
-
-class Changes(NamedTuple):
-    """Holds how a table's rows differ from those of an earlier version."""
-
-    came: DataFrame
-    """Rows that were inserted since, and are there."""
-    went: DataFrame | None
-    """Keys of rows that were deleted since, of which some may have come again; None without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +108,8 @@ class Warehouse(Tables):
             return None
         return only_in_each(came, went, columns)
 
-    def replace(self, table: Table, rows: pl.DataFrame | DataFrame, where: str = "true") -> None:
-        """Replaces the rows that match `where`, in one commit; none of this process by none in no commit.
+    def replace(self, table: Table, rows: Rows) -> None:
+        """Replaces all rows, in one commit; none by none of this process in no commit.
 
         Raises:
             ConflictError: something else wrote some of these rows at the same time, or this run lost the publish lock.
@@ -126,15 +120,15 @@ class Warehouse(Tables):
             if not rows.height and (self._files(table) == [] if self.is_local else self.is_new(table)):
                 return
         self.check_lock()
-        if where == "true" and self._write_here(table, rows, overwrite=True):
+        if self._write_here(table, rows, overwrite=True):
             return
-        writer = self._there(table, rows).write
+        writer = conform(self._there(rows), table).write
         if self.is_new(table):  # so that Delta need not find out what is to be replaced
-            writer = self._append_once(writer, table)
+            writer = self._append_once(writer)
         else:
             writer = writer.mode("overwrite")
-            if where != "true" or table.clustered_by:  # a plain overwrite drops the clustering
-                writer = writer.option("replaceWhere", where)
+            if table.clustered_by:  # a plain overwrite drops the clustering
+                writer = writer.option("replaceWhere", "true")
         try:
             self._write(table, writer)
         except Exception as error:
@@ -154,38 +148,39 @@ class Warehouse(Tables):
         """Deletes the rows that are gone, in one commit; returns whether this process could."""
         return self._replace_here(table, gone, schema_of(table.arrow).to_frame())
 
-    def replace_rows(self, table: Table, gone: pl.DataFrame | None, rows: pl.DataFrame) -> None:
-        """Replaces the rows that have the values of one of `gone` in its columns, or all rows, by few others.
+    def replace_rows(self, table: Table, gone: Rows | None, rows: Rows) -> None:
+        """Replaces the rows that have the values of one of `gone` in its columns, or all rows, by others.
 
-        This process does so in one commit, Spark in two.
+        This process replaces its rows in one commit, Spark in two.
         """
         if gone is None:
             self.replace(table, rows)
             return
         if self.local is not None:
             self.local.pop(table.name, None)
-        if self._replace_here(table, with_values(gone), rows):
-            return
-        if gone.height:
-            same = " AND ".join(f"t.{name} = s.{name}" for name in gone.columns)
-            self.delete(table, to_spark(self.spark, gone), same)
+        is_done = self.is_new(table)
+        if isinstance(gone, pl.DataFrame):
+            values = with_values(gone)
+            if isinstance(rows, pl.DataFrame) and self._replace_here(table, values, rows):
+                return
+            is_done = is_done or gone.is_empty() or self.delete_here(table, values)
+        if not is_done:
+            self.delete(table, self._there(gone), " AND ".join(f"t.{name} = s.{name}" for name in gone.columns))
         self.append(table, rows)
 
-    def append(self, table: Table, rows: pl.DataFrame | DataFrame, step: str = "first") -> None:
-        """Appends rows whose keys the table lacks, in one commit; the step does so once in a run.
-
-        None of this process are appended in no commit.
-        """
+    def append(self, table: Table, rows: Rows) -> None:
+        """Appends rows whose keys the table lacks, in one commit; none of this process in no commit."""
         is_nothing = isinstance(rows, pl.DataFrame) and not rows.height
         if not is_nothing and not self._write_here(table, rows):
-            there = self._there(table, rows)
-            self.commit(lambda: self._write(table, self._append_once(there.write, table, step)))
+            writer = self._append_once(conform(self._there(rows), table).write)
+            self.commit(lambda: self._write(table, writer))
 
-    def changes(self, table: Table, version: int) -> Changes | None:
+    def changes(self, table: Table, version: int) -> tuple[DataFrame, Rows] | None:
         """Returns how the rows of a table that `keeps_changes` differ from those of an earlier version.
 
-        None where Delta cannot tell: VACUUM has deleted a file that it needs, or the log or the changes begin later,
-        or the platform has no change data feed.
+        First the rows that were inserted since and are there, then the keys of those that were deleted since, of which
+        some may have come again. None where Delta cannot tell: VACUUM has deleted a file that it needs, or the log or
+        the changes begin later, or the platform has no change data feed.
         """
         reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", version + 1)
         is_delete = F.col("_change_type").isin(*_DELETED)
@@ -198,12 +193,12 @@ class Warehouse(Tables):
             return None
         came = feed.where("not is_delete")
         if True not in kinds:
-            return Changes(came.select(*table.names), None)
+            return came.select(*table.names), schema_of(_schema(table, table.key)).to_frame()
         deleted = feed.where("is_delete").groupBy(*table.key).agg(F.max(_COMMIT).alias("deleted_in"))
         deleted = materialize(deleted)
         stays = F.coalesce(F.col("deleted_in") <= F.col(_COMMIT), F.lit(True))  # a commit deletes before it inserts
         came = came.join(deleted, list(table.key), "left").where(stays)
-        return Changes(came.select(*table.names), deleted.select(*table.key))
+        return came.select(*table.names), deleted.select(*table.key)
 
     def merge(self, table: Table, rows: DataFrame, *, update: bool = False) -> None:
         """Inserts the rows whose key the table lacks, in one commit; `update` replaces those that it has.
@@ -293,11 +288,10 @@ class Warehouse(Tables):
         """Returns the files with the rows of a local table, in a version; None where Spark has to find them."""
         return local_commits.files(self.location(table.name), version) if self.is_local else None
 
-    def _there(self, table: Table, rows: pl.DataFrame | DataFrame) -> DataFrame:
-        """Returns rows of a table as Spark writes them."""
-        return conform(to_spark(self.spark, rows) if isinstance(rows, pl.DataFrame) else rows, table)
+    def _there(self, rows: Rows) -> DataFrame:
+        return to_spark(self.spark, rows) if isinstance(rows, pl.DataFrame) else rows
 
-    def _write_here(self, table: Table, rows: pl.DataFrame | DataFrame, *, overwrite: bool = False) -> bool:
+    def _write_here(self, table: Table, rows: Rows, *, overwrite: bool = False) -> bool:
         """Writes without Spark's part of Delta, if the table lies in a local folder; returns whether it did."""
         rows = rows if isinstance(rows, pl.DataFrame) else conform(rows, table)
         place = self.location(table.name)
@@ -307,7 +301,7 @@ class Warehouse(Tables):
         place = self.location(table.name)
         return self.is_local and local_commits.replace_rows(place, table, gone, rows, self.check_lock)
 
-    def _append_once(self, writer: DataFrameWriter, table: Table, step: str = "first") -> DataFrameWriter:
+    def _append_once(self, writer: DataFrameWriter) -> DataFrameWriter:
         """Makes the write an append that is not made twice if its answer is lost, as it can be on an object store.
 
         Delta then looks for the transaction in the whole log, which takes a query.
@@ -315,8 +309,7 @@ class Warehouse(Tables):
         writer = writer.mode("append")
         if self.is_local:
             return writer
-        run = "first" if self.lock is None else self.lock.run
-        return writer.option("txnAppId", f"{run} {step} {table.name}").option("txnVersion", 0)
+        return writer.option("txnAppId", uuid4().hex).option("txnVersion", 0)
 
     def _write(self, table: Table, writer: DataFrameWriter) -> None:
         self.forget(table)

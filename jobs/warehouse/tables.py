@@ -36,8 +36,6 @@ _ATTEMPTS = 5
 class Guard(Protocol):
     """Declares what a warehouse asks of the publish lock that its run holds."""
 
-    run: str
-
     def check(self) -> None:
         """Makes sure that the run still holds the lock; raises ConflictError if it does not."""
 
