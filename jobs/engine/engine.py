@@ -88,9 +88,6 @@ class Engine(Protocol[T]):
     def count(self, rows: T) -> int:
         """Counts rows."""
 
-    def collect(self, rows: T) -> list[Row]:
-        """Returns rows that are as few as the splits of captures."""
-
     def write(self, table: Table, rows: T, *, update: bool = False) -> None:
         """Adds rows whose key is not in the table and, with `update`, replaces those whose key is.
 

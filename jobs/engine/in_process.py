@@ -111,9 +111,6 @@ class InProcess:
     def count(self, rows: pl.DataFrame) -> int:
         return rows.height
 
-    def collect(self, rows: pl.DataFrame) -> list[Row]:
-        return rows.to_dicts()
-
     def write(self, table: Table, rows: pl.DataFrame, *, update: bool = False) -> None:
         there, new = self.read(table), conform(rows, table)
         if update:

@@ -217,10 +217,6 @@ class OnSpark:
     def count(self, rows: Rows) -> int:
         return int(rows.count())
 
-    @_here_if_few
-    def collect(self, rows: Rows) -> list[Row]:
-        return [row.asDict() for row in rows.collect()]
-
     def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
         if isinstance(rows, pl.DataFrame) and not rows.height:
             return

@@ -85,7 +85,7 @@ class Changes(Generic[T]):
 def index_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
     """Returns one row of INDEX per file."""
     listed = engine.table([{"uri": file} for file in files], staging.FILE)
-    return engine.collect(engine.run(listed, index_files(options), staging.INDEX, parts=len(files)))
+    return _brought(engine, engine.run(listed, index_files(options), staging.INDEX, parts=len(files)))
 
 
 def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
@@ -99,7 +99,12 @@ def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOp
 def _known_captures(engine: Engine[T], ids: Collection[str]) -> list[Row]:
     """Returns (capture_id, uri) of the captures with these identifiers that the table `captures` has."""
     wanted = engine.table([{"capture_id": one} for one in ids], row(capture_id=STRING))
-    return engine.collect(engine.join(engine.read(CAPTURES, "capture_id", "uri"), wanted, ["capture_id"], "semi"))
+    known = engine.join(engine.read(CAPTURES, "capture_id", "uri"), wanted, ["capture_id"], "semi")
+    return _brought(engine, known)
+
+
+def _brought(engine: Engine[T], rows: T) -> list[Row]:
+    return engine.bring(rows=rows)["rows"].to_dicts()
 
 
 def ingest(
@@ -173,7 +178,7 @@ def collect_changes(engine: Engine[T], extracted: Extracted[T], assembled: Assem
         QUARANTINE: engine.union(engine.pick(rows, "quarantine"), faults, unreadable),
         PINGS: engine.join(engine.pick(extracted.rows, "ping", "capture"), ids, ["capture"]),
     }
-    captures = capture_rows(extracted.captures, engine.collect(engine.pick(extracted.rows, "count", "capture")))
+    captures = capture_rows(extracted.captures, _brought(engine, engine.pick(extracted.rows, "count", "capture")))
     connections = engine.union(states, others, engine.pick(planned, "obsolete"))
     return Changes(engine.keep(assembled.stale), connections, added, engine.table(captures, staging.CAPTURE))
 
@@ -226,7 +231,7 @@ def _read_again(
     """
     planned = _plan(engine, history, extracted.captures)
     read = engine.distinct(engine.select(engine.pick(planned, "read"), capture_id="capture_id"))
-    needed = {row["capture_id"] for row in engine.collect(read)} - {row["capture_id"] for row in extracted.captures}
+    needed = {row["capture_id"] for row in _brought(engine, read)} - {row["capture_id"] for row in extracted.captures}
     old: list[Row] = []
     if needed:
         progress(f"ingest: {len(needed)} earlier captures are read again")

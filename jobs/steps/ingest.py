@@ -74,7 +74,8 @@ def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], config: Config) -
         ChangedError: files changed since they were listed.
     """
     known = OnSpark(warehouse)
-    changed = changed_files(known.collect(known.read(CAPTURES, *AS_INGESTED)), files)
+    ingested = known.bring(rows=known.read(CAPTURES, *AS_INGESTED))["rows"]
+    changed = changed_files(ingested.to_dicts(), files)
     few = in_memory.are_few(config, {file: files[file] for file in changed})
     engine = OnSpark(warehouse, few)
     captures = flow.find_new_captures(engine, changed, config.ingest)
