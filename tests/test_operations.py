@@ -575,9 +575,9 @@ def test_a_warehouse_of_an_older_version_is_replayed_before_it_is_continued(tmp_
     for table in (STATES, replace(ENDS, name="ends")):
         local_commits.create(path_in(old, table.name), table, {})
     with pytest.raises(UsageError, match=r"no table stream_ends in .*/old: run msmq-replay replay there first\."):
-        replay.previous_version(no_spark, given)
+        replay.previous_version(Warehouse.of(no_spark, given), given)
     local_commits.create(path_in(old, ENDS.name), ENDS, {})
-    assert replay.previous_version(no_spark, given) == [old, {"states": 0, "stream_ends": 0}]
+    assert replay.previous_version(Warehouse.of(no_spark, given), given) == [old, {"states": 0, "stream_ends": 0}]
 
 
 @pytest.fixture

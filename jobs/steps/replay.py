@@ -4,7 +4,6 @@ The work is in `jobs.replaying.flow`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace as replaced
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -57,7 +56,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
 def step(warehouse: Warehouse, config: Config) -> bool:
     """Replays all sessions, unless that was done for these versions and options; returns whether it was still to do."""
     warehouse.require(MESSAGES, "decode")
-    resumed = previous_version(warehouse.spark, config)
+    resumed = previous_version(warehouse, config)
     recorded = recorded_options(config, resumed)
 
     def write(read: Mapping[str, int]) -> None:
@@ -111,7 +110,7 @@ class Replayed(NamedTuple):
 def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = None) -> Replayed:
     """Replays a warehouse that is held in memory, and writes nothing; without a `last` replay, all is judged."""
     engine = InProcess(load=warehouse.read_local)
-    before = [None if rows is None else collect(rows) for rows in _previous_tables(warehouse.spark, config)]
+    before = [None if rows is None else collect(rows) for rows in _previous_tables(warehouse, config)]
     sources = read_sources(engine, *before)
     once = unite(engine, sources)
     options = _options(config)
@@ -135,7 +134,7 @@ def _options(config: Config) -> Options:
 def _replay_on_spark(warehouse: Warehouse, config: Config) -> None:
     """Replays a warehouse in tasks."""
     engine = OnSpark(warehouse)
-    sources = read_sources(engine, *_previous_tables(warehouse.spark, config))
+    sources = read_sources(engine, *_previous_tables(warehouse, config))
     once = unite(engine, sources)
     options = _options(config)
     replay(engine, sources, once, accept_on_spark(engine, options.reading), options)
@@ -145,19 +144,19 @@ def _replay_on_spark(warehouse: Warehouse, config: Config) -> None:
         warehouse.merge(STREAMS, engine.there(renamed), update=True)
 
 
-def _previous_tables(spark: SparkSession, config: Config) -> tuple[DataFrame | None, DataFrame | None]:
+def _previous_tables(warehouse: Warehouse, config: Config) -> tuple[DataFrame | None, DataFrame | None]:
     """Reads the receivers' STATES and the streams' ENDS of the warehouse that this one continues, if it does."""
-    previous = _previous_warehouse(spark, config)
+    previous = _previous_warehouse(warehouse, config)
     return (previous.read(STATES), previous.read(ENDS)) if previous else (None, None)
 
 
-def previous_version(spark: SparkSession, config: Config) -> list[Any]:
+def previous_version(warehouse: Warehouse, config: Config) -> list[Any]:
     """Returns the place and the versions of these tables; an empty list where there is no previous warehouse.
 
     Raises:
         UsageError: the previous warehouse lacks the tables, as one of an older version does, or is this one.
     """
-    previous = _previous_warehouse(spark, config)
+    previous = _previous_warehouse(warehouse, config)
     if not previous:
         return []
     publish_lock.require_whole(previous.folder, previous.catalog_schema)
@@ -166,13 +165,13 @@ def previous_version(spark: SparkSession, config: Config) -> list[Any]:
     return [previous.place, previous.versions([STATES, ENDS])]
 
 
-def _previous_warehouse(spark: SparkSession, config: Config) -> Warehouse | None:
+def _previous_warehouse(warehouse: Warehouse, config: Config) -> Warehouse | None:
     """Returns the previous warehouse: a folder if this one is a folder, a schema if this one is a schema."""
-    if not config.continue_from:
-        return None
     place = config.continue_from
-    options = replaced(config, catalog_schema=place) if config.catalog_schema else replaced(config, warehouse=place)
-    previous = Warehouse.of(spark, options)
-    if previous.place == Warehouse.of(spark, config).place:
+    if not place:
+        return None
+    spark = warehouse.spark
+    previous = Warehouse(spark, catalog_schema=place) if warehouse.catalog_schema else Warehouse(spark, place)
+    if previous.place == warehouse.place:
         raise UsageError(f"A warehouse cannot continue itself: give --continue-from another place than {place}.")
     return previous
