@@ -6,7 +6,7 @@ from schemas.messages import DECODED_TABLES, MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.pings import PINGS
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS
-from schemas.tallies import FINDINGS_ALONE, TALLIES
+from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 
 INGESTED = (CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, PINGS)
 """The tables that `ingest` writes; `decode` writes DECODED_TABLES."""
@@ -21,11 +21,11 @@ REPLAYED = (
     FINDINGS,
     INCIDENTS,
     TALLIES,
-    FINDINGS_ALONE,
+    FINDINGS_ON_MESSAGES,
 )
 """The tables that `replay` writes."""
 TABLES = (*INGESTED, *DECODED_TABLES, *REPLAYED, BOOKS)
 FIRST = (OUTCOMES, INCIDENTS, FINDINGS, VERDICTS, SESSIONS, MESSAGES, CAPTURES)
 """The tables that an analyst needs first, in this order."""
-INTERNAL = (INTERNAL_CONNECTIONS, TALLIES, FINDINGS_ALONE)
+INTERNAL = (INTERNAL_CONNECTIONS, TALLIES, FINDINGS_ON_MESSAGES)
 """The tables that the next run needs to go on."""

@@ -61,7 +61,7 @@ TALLIES = Table(
     ),
 )
 
-FINDINGS_ALONE = Table(
+FINDINGS_ON_MESSAGES = Table(
     "internal_findings",
     "Findings on messages as their rules tell them: in `findings` none is graver than its incident. `witness` lists "
     "places, `<stream_id>@<stream_offset>`.",

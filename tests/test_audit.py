@@ -20,7 +20,7 @@ from jobs.replaying.sources import SOURCES
 from jobs.simulator import simulate
 from jobs.steps import audit, replay
 from jobs.warehouse import publish_lock
-from jobs.warehouse.store import Warehouse
+from jobs.warehouse.store import Memory, Warehouse
 from schemas.ingest import PACKETS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import VERDICTS
@@ -35,7 +35,7 @@ NO_SPARK: Any = None
 def held(folder: Path) -> Iterator[Warehouse]:
     """The warehouse in a folder, held in memory by a run that has the publish lock."""
     with publish_lock.hold(Warehouse(NO_SPARK, str(folder)), 60) as (warehouse, _):
-        yield replace(warehouse, local={})
+        yield replace(warehouse, local=Memory())
 
 
 def write(folder: Path, tables: Frames) -> None:

@@ -109,13 +109,13 @@ def _lose_packets(engine: InProcess) -> None:
 def replayed(engine: Engine[T], options: Options) -> Conversations[T]:
     """Replays the tables of an engine, and returns what was captured twice."""
     sources = read_sources(engine)
-    once = unite(engine, sources)
+    united = unite(engine, sources)
 
     def accept(chains: T) -> T:
         return engine.run(chains, fold_scopes, WITH_STATE, ("scope_no",), ("replay_order",))
 
-    replay(engine, sources, once, accept, options)
-    return once
+    replay(engine, sources, united, accept, options)
+    return united
 
 
 def counted(rows: pl.DataFrame) -> Counter[str]:
@@ -212,18 +212,18 @@ def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, 
     here = night(tmp_path, **NIGHTS[kind])
     there = in_memory(spark, {table.name: here.read(table) for table in SOURCES})
     options = Options(scope=Scope.SESSION) if kind == "gaps" else Options()
-    once = replayed(here, options)
+    united = replayed(here, options)
     if NIGHTS[kind].get("both_ends"):
-        assert once.found is not None
-        assert once.found.placed.height
-        assert once.found.skews is not None
+        assert united.found is not None
+        assert united.found.placed.height
+        assert united.found.skews is not None
     else:
-        assert once.found is None
-    assert (once.steps is not None) is ("clock_step_s" in NIGHTS[kind])
+        assert united.found is None
+    assert (united.steps is not None) is ("clock_step_s" in NIGHTS[kind])
     once_there = replayed(there, options)
     for table in WRITTEN:
         assert counted(there.tables[table.name]) == counted(here.read(table)), table.name
-    renamed, expected = once_there.renamed_copies(there.read(STREAMS)), once.renamed_copies(here.read(STREAMS))
+    renamed, expected = once_there.renamed_copies(there.read(STREAMS)), united.renamed_copies(here.read(STREAMS))
     assert (renamed is None) is (expected is None)
     if renamed is not None and expected is not None:
         assert expected.height

@@ -63,14 +63,14 @@ def captures(**steps: list[tuple[int, int]]) -> pl.DataFrame:
     return frame(CAPTURES, rows)
 
 
-def copies_of(once: Conversations[pl.DataFrame]) -> list[tuple[Any, ...]] | None:
+def copies_of(united: Conversations[pl.DataFrame]) -> list[tuple[Any, ...]] | None:
     """Returns which stream is a copy of which, and how far it is ahead; None without any."""
-    return None if once.found is None else rows(once.found.copies, "stream_id", "copy_of", "ahead")
+    return None if united.found is None else rows(united.found.copies, "stream_id", "copy_of", "ahead")
 
 
-def renamed(once: Conversations[pl.DataFrame], streams: pl.DataFrame) -> list[tuple[Any, ...]] | None:
+def renamed(united: Conversations[pl.DataFrame], streams: pl.DataFrame) -> list[tuple[Any, ...]] | None:
     """Returns the rows of STREAMS that are to be changed."""
-    found = once.renamed_copies(streams)
+    found = united.renamed_copies(streams)
     return None if found is None else rows(found, "stream_id", "copy_of")
 
 
@@ -182,22 +182,22 @@ KEPT = {
 def test_a_second_computation_unites_the_same(seed: int) -> None:
     scene = random_night(seed)
     steps = {"near": [(7, -5 * SECOND), (15, -30 * SECOND)], "far": []} if seed % 3 == 0 else {}
-    once = scene.unite(**steps)
+    united = scene.unite(**steps)
     by_capture = {name: [{"frame": at, "step_ns": ns} for at, ns in found] for name, found in steps.items()}
     timed = plain_copies.in_order(scene.rows, defaultdict(list, by_capture))
     expected, own = plain_copies.once(timed)
     of = {stream: tuple(copy) for stream, copy in plain_copies.copies(timed).items()}
-    assert {stream: tuple(of) for stream, *of in copies_of(once) or ()} == of
+    assert {stream: tuple(of) for stream, *of in copies_of(united) or ()} == of
     stamps = pl.col(pl.Datetime).dt.timestamp("us")
-    tables = {name: getattr(once, name) for name in KEPT | {"quarantine": ()}}
+    tables = {name: getattr(united, name) for name in KEPT | {"quarantine": ()}}
     for name, columns in KEPT.items():
         found = rows(tables[name].with_columns(stamps), *columns)
         assert found == sorted((tuple(row[column] for column in columns) for row in expected[name]), key=repr), name
-    placed = [] if once.found is None else once.found.placed.to_dicts()
+    placed = [] if united.found is None else united.found.placed.to_dicts()
     places = {(row["own_stream"], row["own_offset"]): (row["stream_id"], row["stream_offset"]) for row in placed}
     of_messages = {(row["stream_id"], row["stream_offset"]) for row in scene.rows["messages"]}
     assert {place: key for key, place in places.items() if key in of_messages} == own
-    skews = once.found.skews.to_dicts() if once.found else []
+    skews = united.found.skews.to_dicts() if united.found else []
     by_pair = {frozenset({row["one_capture"], row["other_capture"]}): row["skew_ns"] for row in skews}
     assert by_pair == {pair: ns for pair, ns in plain_copies.skews(timed).items() if ns}
     unread = plain_copies.unread_ranges({name: rows.rows(named=True) for name, rows in tables.items()})
@@ -218,10 +218,10 @@ def disputed(scene: Scene, skews: dict[frozenset[str], int]) -> list[Any]:
     of_placed = pl.DataFrame(schema=PLACED).with_columns(late_ns=pl.lit(0, pl.Int64))
     none = schema_of(STREAMS.arrow).to_frame()
     known = Copies(none, none, of_placed, of_pairs)
-    once = Conversations(InProcess(), none, none, none, none, none, none, found=known)
+    united = Conversations(InProcess(), none, none, none, none, none, none, found=known)
     messages = scene.frame("messages")
     flows = messages.select(FLOW_KEY).unique().with_columns(scope_key="source_queue_manager")
-    return rows(once.disputed(messages, flows), "stream_id", "stream_offset")
+    return rows(united.disputed(messages, flows), "stream_id", "stream_offset")
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -212,15 +212,31 @@ def test_constraints_hold(tmp_path: Path, column: str, value: str | None) -> Non
     assert log.versions(place) == [0]
 
 
-def test_what_it_does_not_know_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table with a feature that delta-rs cannot write, and the commits with which Spark makes a checkpoint."""
-    monkeypatch.setattr(local_commits, "_CHECKPOINT_EVERY", 10)
-    rows = any_rows(Random(5), STREAM_GAPS, 1)
-    place = created(None, tmp_path / "due", STREAM_GAPS)
-    assert all(local_commits.write(place, STREAM_GAPS, rows, held) for _ in range(9))
-    assert not local_commits.write(place, STREAM_GAPS, rows, held)
-    assert not local_commits.set_properties(place, {"a": "b"})
-    assert not local_commits.restore(place, 1, held)
+def test_a_log_is_read_from_a_checkpoint_on(tmp_path: Path) -> None:
+    """One of ten commits makes one, in which all rows are; commits before one that is past their retention go."""
+    place = created(None, tmp_path, STREAM_GAPS)
+    entries = Path(place, "_delta_log")
+
+    def append(rows: int) -> set[int]:
+        for seed in range(rows):
+            assert local_commits.write(place, STREAM_GAPS, any_rows(Random(seed), STREAM_GAPS, 1), held)
+        assert DeltaTable(place).to_pyarrow_table().num_rows == local_commits.count(place) == log.versions(place)[0]
+        return {int(one.name[:20]) for one in entries.glob("*.checkpoint.parquet")}
+
+    assert append(9) == set()
+    assert append(1) == {10}
+    assert append(9) == {10}
+    for entry in entries.iterdir():
+        if entry.name < f"{12:020d}":
+            os.utime(entry, (0, 0))
+    assert append(1) == {10, 20}
+    assert log.versions(place) == [*range(20, 9, -1)]
+    assert local_commits.restore(place, 19, held)
+    assert local_commits.count(place) == 19
+
+
+def test_what_it_does_not_know_is_left_to_spark(tmp_path: Path) -> None:
+    """A table with a feature that delta-rs cannot write."""
     other = created(None, tmp_path / "other", VERDICTS)
     commit = Path(other, "_delta_log", f"{0:020d}.json")
     clustered = '"minWriterVersion":7,"writerFeatures":["checkConstraints","clustering","domainMetadata"]'
@@ -294,8 +310,7 @@ def test_rows_are_on_the_disk_before_the_log_whoever_wrote_them(
     flushed: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(Path(f"/proc/self/fd/{fd}").readlink().name))
     settle(str(tmp_path), 100)
-    assert set(flushed[:2]) == {"part-1.parquet", "cdc-1.parquet"}
-    assert set(flushed[2:4]) == {tmp_path.name, "_change_data"}
+    assert flushed[:4] == ["part-1.parquet", tmp_path.name, "cdc-1.parquet", "_change_data"]
     assert set(flushed[4:6]) == {"1.json", "1.checkpoint.parquet"}
     assert flushed[6:] == ["_delta_log"]
     settle(str(tmp_path / "nowhere"), 100)

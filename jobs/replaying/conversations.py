@@ -124,7 +124,7 @@ class Conversations(Generic[T]):
 def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
     """Unites what was captured twice, by clocks that never step back."""
     looked = engine.derive(suspect, streams=sources.streams, handshakes=sources.handshakes, captures=sources.captures)
-    once = Conversations(
+    united = Conversations(
         engine,
         sources.messages,
         looked["streams"],
@@ -135,28 +135,34 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
         had_copies=engine.count(looked["named"]) > 0,
     )
     if engine.count(looked["steps"]):
-        once = _without_steps(once, looked["steps"])
+        united = _without_steps(united, looked["steps"])
     pairs = looked["alike"]
     if engine.count(looked["vague"]):
-        pairs = _with_same_packets(once, looked["connections"], looked["vague"], pairs)
+        pairs = _with_same_packets(united, looked["connections"], looked["vague"], pairs)
     if not engine.count(pairs):
-        return once
+        return united
     chosen = engine.derive(choose_streams, pairs=pairs, connections=looked["connections"])
-    return _without_copies(once, chosen["copies"], chosen["groups"])
+    return _without_copies(united, chosen["copies"], chosen["groups"])
 
 
-def _without_steps(once: Conversations[T], steps: T) -> Conversations[T]:
+def _without_steps(conversations: Conversations[T], steps: T) -> Conversations[T]:
     """Returns the tables with the steps back of the captures' clocks undone."""
-    engine = once.engine
-    undone = engine.derive(undo_steps, messages=once.messages, acks=once.acks, handshakes=once.handshakes, steps=steps)
-    streams = engine.one(streams_in_time, streams=once.streams, times=undone["times"])
-    return replace(once, messages=undone["messages"], acks=undone["acks"], streams=streams, steps=steps)
+    engine = conversations.engine
+    undone = engine.derive(
+        undo_steps,
+        messages=conversations.messages,
+        acks=conversations.acks,
+        handshakes=conversations.handshakes,
+        steps=steps,
+    )
+    streams = engine.one(streams_in_time, streams=conversations.streams, times=undone["times"])
+    return replace(conversations, messages=undone["messages"], acks=undone["acks"], streams=streams, steps=steps)
 
 
-def _with_same_packets(once: Conversations[T], connections: T, vague: T, pairs: T) -> T:
+def _with_same_packets(conversations: Conversations[T], connections: T, vague: T, pairs: T) -> T:
     """Returns the pairs of connections and those that the packets show, of which the beginning of one is not known."""
-    engine = once.engine
-    numbered = engine.derive(number_packets, messages=once.messages, acks=once.acks, vague=vague)
+    engine = conversations.engine
+    numbered = engine.derive(number_packets, messages=conversations.messages, acks=conversations.acks, vague=vague)
     packets, asked = numbered["packets"], engine.expect_few(numbered["asked"])
     holding = engine.one(holders, packets=engine.join(packets, asked, ["packet"], "semi"))
     found = engine.derive(ways_to_compare, connections=connections, asked=asked, holding=holding)
@@ -166,12 +172,12 @@ def _with_same_packets(once: Conversations[T], connections: T, vague: T, pairs: 
     return engine.union(pairs, engine.one(same_packets, ways=found["ways"], packets=compared))
 
 
-def _without_copies(once: Conversations[T], copies: T, groups: T) -> Conversations[T]:
+def _without_copies(conversations: Conversations[T], copies: T, groups: T) -> Conversations[T]:
     """Returns the tables with each conversation once; `groups` name the stream that counts of each one involved."""
-    engine = once.engine
+    engine = conversations.engine
     copies, groups = engine.expect_few(copies), engine.expect_few(groups)
-    ranges = {name: getattr(once, name) for name in ("streams", "stream_gaps", "quarantine", "handshakes")}
-    packets = {name: getattr(once, name) for name in ("messages", "acks")}
+    ranges = {name: getattr(conversations, name) for name in ("streams", "stream_gaps", "quarantine", "handshakes")}
+    packets = {name: getattr(conversations, name) for name in ("messages", "acks")}
     involved = {"copies": copies} | ranges | packets
     involved = {name: engine.join(rows, groups, ["stream_id"]) for name, rows in involved.items()}
     united = engine.derive(unite_streams, **involved)
@@ -190,4 +196,4 @@ def _without_copies(once: Conversations[T], copies: T, groups: T) -> Conversatio
         for name, rows in packets.items()
     }
     found = Copies(copies, united["copied"], placed, skews)
-    return replace(once, found=found, **ranges, **packets)
+    return replace(conversations, found=found, **ranges, **packets)

@@ -121,7 +121,7 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
 def find_by_facts(
     engine: Engine[T],
     sources: Sources[T],
-    once: Conversations[T],
+    united: Conversations[T],
     inputs: Inputs[T],
     verdicts: T,
     acks: T,
@@ -130,7 +130,7 @@ def find_by_facts(
     transactions: T,
 ) -> T:
     """Returns the FINDINGS that facts show, without incidents; witnesses are keys."""
-    counted, ends = once.counted(sources.messages), inputs.every_end
+    counted, ends = united.counted(sources.messages), inputs.every_end
     of_senders = engine.derive(facts_of_senders, messages=counted, verdicts=verdicts)
     failures = engine.one(
         cannot_connect,
@@ -148,7 +148,7 @@ def find_by_facts(
     ways = engine.one(find_ways, streams=sources.streams, ends=ends, handshakes=sources.handshakes)
     connections = engine.select(ways, "stream_id", "connection_id")
     packets = {
-        name: engine.join(engine.select(once.in_time(rows), *WINDOW), connections, ["stream_id"])
+        name: engine.join(engine.select(united.in_time(rows), *WINDOW), connections, ["stream_id"])
         for name, rows in (
             ("messages", sources.messages),
             ("acks", sources.acks),

@@ -73,9 +73,9 @@ def _sums(
     }
 
 
-def find_fates(engine: Engine[T], verdicts: T, once: Conversations[T], packets: T, settled: Settled[T]) -> Fates[T]:
+def find_fates(engine: Engine[T], verdicts: T, united: Conversations[T], packets: T, settled: Settled[T]) -> Fates[T]:
     """Returns the outcomes of the messages in VERDICTS of the conformant reading, and what all of a scope add up to."""
-    not_arrived = engine.one(unarrived, streams=once.streams, packets=packets, verdicts=verdicts)
+    not_arrived = engine.one(unarrived, streams=united.streams, packets=packets, verdicts=verdicts)
     twice = engine.one(accepted_twice, verdicts=verdicts)
     found = engine.derive(
         unusual_arrivals, verdicts=verdicts, twice=twice, not_arrived=not_arrived, settled=settled.tallies
@@ -104,15 +104,15 @@ def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T]) -> T:
 def add_up(
     engine: Engine[T],
     sources: Sources[T],
-    once: Conversations[T],
+    united: Conversations[T],
     inputs: Inputs[T],
     tallies: T,
     fates: Fates[T] | None,
     scope: Scope,
 ) -> dict[str, T]:
     """Returns the rows of `sequences`, `sessions` and `states`; without fates, what counts outcomes is null."""
-    carried = engine.one(carried_by_stream, messages=once.messages)
-    spans = engine.one(blind_spans, messages=once.messages, unread=inputs.unread)
+    carried = engine.one(carried_by_stream, messages=united.messages)
+    spans = engine.one(blind_spans, messages=united.messages, unread=inputs.unread)
     tables = {
         "tallies": tallies,
         "carried": carried,

@@ -9,15 +9,15 @@ import polars as pl
 from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.explaining import find_by_facts, find_on_messages, put_together, with_proof
-from jobs.replaying.fates import add_up, find_fates, find_transactions
-from jobs.replaying.inputs import pair, read_inputs, watch
+from jobs.replaying.fates import Fates, add_up, find_fates, find_transactions
+from jobs.replaying.inputs import Inputs, pair, read_inputs, watch
 from jobs.replaying.judging import Accept, judge_messages
-from jobs.replaying.settled import LastReplay, find_settled
+from jobs.replaying.settled import LastReplay, Settled, find_settled
 from jobs.replaying.sources import Sources
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Reading, Scope
-from schemas.tallies import FINDINGS_ALONE, TALLIES
+from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.derive.outcomes.tallies import tally
 from udfs.derive.replay.acks import crowded
 from udfs.derive.settled import tally_rows
@@ -38,50 +38,65 @@ class Options(NamedTuple):
 def replay(
     engine: Engine[T],
     sources: Sources[T],
-    once: Conversations[T],
+    united: Conversations[T],
     accept: Accept[T],
     options: Options,
     last: LastReplay | None = None,
 ) -> pl.DataFrame | None:
-    """Writes all tables of the replay; `once` are the sources with each conversation once.
+    """Writes all tables of the replay; `united` are the sources with each conversation once.
 
     After a `last` replay, what it settled is kept: tables BY_SEQUENCE get only rows of sequences that are judged again.
     Returns these sequences, whose earlier rows in those tables the caller deletes; None if the tables are complete.
     """
-    inputs = read_inputs(engine, sources, once, options.scope)
-    settled = find_settled(engine, sources, once, inputs, last)
+    inputs = read_inputs(engine, sources, united, options.scope)
+    settled = find_settled(engine, sources, united, inputs, last)
     judged = judge_messages(engine, inputs, settled, sources.states_before, accept, options.reading)
-    engine.replace(VERDICTS, once.restore(judged))
-    verdicts = engine.read(VERDICTS)
+    engine.replace(VERDICTS, united.restore(judged))
+    verdicts = engine.read(VERDICTS)  # from files, so that Spark judges only once
     engine.replace(ENDS, inputs.every_end)
     if options.reading is Reading.LITERAL:
         tallies = engine.one(partial(tally, reading=Reading.LITERAL), verdicts=verdicts)
-        sums = add_up(engine, sources, once, inputs, tallies, None, options.scope)
-        for table in (*FATES, TALLIES, FINDINGS_ALONE):
+        sums = add_up(engine, sources, united, inputs, tallies, None, options.scope)
+        for table in (*FATES, TALLIES, FINDINGS_ON_MESSAGES):
             engine.replace(table, engine.table([], table.arrow))
     else:
-        fates = find_fates(engine, verdicts, once, sources.packets, settled)
-        sums = add_up(engine, sources, once, inputs, fates.tallies, fates, options.scope)
+        fates = find_fates(engine, verdicts, united, sources.packets, settled)
+        sums = add_up(engine, sources, united, inputs, fates.tallies, fates, options.scope)
         engine.replace(TRANSACTIONS, find_transactions(engine, verdicts, fates))
-        transactions = settled.with_kept(TRANSACTIONS.name, engine.read(TRANSACTIONS))
-        acks = inputs.acks
-        if not once.is_plain:
-            used = engine.one(crowded, flows=fates.tallies)
-            acks = pair(engine, once.counted(sources.acks), inputs.every_end, fates.tallies, used)
-        watched = watch(engine, inputs, acks, fates.tallies)
-        every = settled.with_kept(VERDICTS.name, verdicts)
-        on_messages = find_on_messages(engine, verdicts, every, watched, fates, settled.resumed)
-        engine.replace(FINDINGS_ALONE, settled.with_kept(FINDINGS_ALONE.name, on_messages))
-        by_facts = find_by_facts(engine, sources, once, inputs, every, acks, fates, sums["sequences"], transactions)
-        findings = engine.union(engine.read(FINDINGS_ALONE), by_facts)
-        undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
-        told = put_together(engine, every, undelivered, findings, sums["sequences"])
-        explained = with_proof(engine, sources, every, replace(told, outcomes=fates.undelivered))
-        engine.replace(OUTCOMES, explained.outcomes)
-        engine.replace(FINDINGS, explained.findings)
-        engine.replace(INCIDENTS, explained.incidents)
-        engine.replace(TALLIES, engine.one(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched))
+        _explain(engine, sources, united, inputs, settled, verdicts, fates, sums["sequences"])
     engine.replace(SEQUENCES, sums["sequences"])
     engine.replace(SESSIONS, sums["sessions"])
     engine.replace(STATES, sums["states"])
     return settled.gone
+
+
+def _explain(
+    engine: Engine[T],
+    sources: Sources[T],
+    united: Conversations[T],
+    inputs: Inputs[T],
+    settled: Settled[T],
+    verdicts: T,
+    fates: Fates[T],
+    sequences: T,
+) -> None:
+    """Writes outcomes, findings and incidents, and the tallies that the next replay starts from."""
+    # Findings and incidents are told of all messages, also of those whose verdicts were kept.
+    every_verdict = settled.with_kept(VERDICTS.name, verdicts)
+    transactions = settled.with_kept(TRANSACTIONS.name, engine.read(TRANSACTIONS))
+    acks = inputs.acks
+    if not united.is_plain:  # those that count have other keys and times in the table
+        used = engine.one(crowded, flows=fates.tallies)
+        acks = pair(engine, united.counted(sources.acks), inputs.every_end, fates.tallies, used)
+    watched = watch(engine, inputs, acks, fates.tallies)
+    on_messages = find_on_messages(engine, verdicts, every_verdict, watched, fates, settled.resumed)
+    engine.replace(FINDINGS_ON_MESSAGES, settled.with_kept(FINDINGS_ON_MESSAGES.name, on_messages))
+    by_facts = find_by_facts(engine, sources, united, inputs, every_verdict, acks, fates, sequences, transactions)
+    findings = engine.union(engine.read(FINDINGS_ON_MESSAGES), by_facts)
+    undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
+    told = put_together(engine, every_verdict, undelivered, findings, sequences)
+    explained = with_proof(engine, sources, every_verdict, replace(told, outcomes=fates.undelivered))
+    engine.replace(OUTCOMES, explained.outcomes)
+    engine.replace(FINDINGS, explained.findings)
+    engine.replace(INCIDENTS, explained.incidents)
+    engine.replace(TALLIES, engine.one(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched))

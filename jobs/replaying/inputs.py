@@ -41,18 +41,18 @@ class Inputs(Generic[T]):
     """Messages that may have come before or after another one, as clocks differ."""
 
 
-def read_inputs(engine: Engine[T], sources: Sources[T], once: Conversations[T], scope: Scope) -> Inputs[T]:
+def read_inputs(engine: Engine[T], sources: Sources[T], united: Conversations[T], scope: Scope) -> Inputs[T]:
     """Returns the replay's inputs."""
-    narrow = engine.select(once.messages, "transactional", *OF_SCOPES)
+    narrow = engine.select(united.messages, "transactional", *OF_SCOPES)
     messages = engine.where(narrow, "transactional")
-    ends = engine.one(find_ends, streams=once.streams, handshakes=once.handshakes, previous=sources.ends_before)
-    unread = engine.one(unread_ranges, stream_gaps=once.stream_gaps, quarantine=once.quarantine)
+    ends = engine.one(find_ends, streams=united.streams, handshakes=united.handshakes, previous=sources.ends_before)
+    unread = engine.one(unread_ranges, stream_gaps=united.stream_gaps, quarantine=united.quarantine)
     found = engine.derive(find_flows, messages=messages, ends=ends)
     flows = engine.one(partial(scoped_flows, scope=scope), flows=found["flows"], messages=messages)
     used = engine.one(sequences_used, messages=messages, flows=engine.one(crowded, flows=flows))
-    paired = pair(engine, once.acks, ends, flows, used)
-    disputed = once.disputed(messages, flows)
-    return Inputs(messages, ends, once.every_end(ends), flows, found["legs"], unread, paired, disputed)
+    paired = pair(engine, united.acks, ends, flows, used)
+    disputed = united.disputed(messages, flows)
+    return Inputs(messages, ends, united.every_end(ends), flows, found["legs"], unread, paired, disputed)
 
 
 def pair(engine: Engine[T], acks: T, ends: T, flows: T, used: T) -> T:

@@ -17,7 +17,7 @@ from schemas.messages import ACKS, MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, SEQUENCES, TRANSACTIONS, VERDICTS
 from schemas.table import Table
-from schemas.tallies import FINDINGS_ALONE, TALLIES
+from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, sum_outcomes
@@ -96,21 +96,21 @@ def nothing_settled(engine: Engine[T], messages: T, flows: T) -> Settled[T]:
 
 
 def find_settled(
-    engine: Engine[T], sources: Sources[T], once: Conversations[T], inputs: Inputs[T], last: LastReplay | None
+    engine: Engine[T], sources: Sources[T], united: Conversations[T], inputs: Inputs[T], last: LastReplay | None
 ) -> Settled[T]:
     """Returns what stays of the last replay; nothing where it cannot be told by sequence."""
-    settled = None if last is None else _find_settled(engine, sources, once, inputs, last)
-    return settled or nothing_settled(engine, once.messages, inputs.flows)
+    settled = None if last is None else _find_settled(engine, sources, united, inputs, last)
+    return settled or nothing_settled(engine, united.messages, inputs.flows)
 
 
 def _find_settled(
-    engine: Engine[T], sources: Sources[T], once: Conversations[T], inputs: Inputs[T], last: LastReplay
+    engine: Engine[T], sources: Sources[T], united: Conversations[T], inputs: Inputs[T], last: LastReplay
 ) -> Settled[T] | None:
     """Returns what stays of the last replay; None, and says why, where it cannot be told by sequence."""
     tallies = read_tallies(last.read(TALLIES))
     if not tallies.height:  # the literal reading leaves none
         return None
-    changes = {} if (why := _why_all(once)) else _changes(last)
+    changes = {} if (why := _why_all(united)) else _changes(last)
     if why or not changes:
         progress(f"replay: all messages are judged: {why or 'nothing tells what has changed'}")
         return None
@@ -140,7 +140,7 @@ def _find_settled(
     hand_in = {name: engine.hand_in(rows) for name, rows in found.items()}
     return Settled(
         engine,
-        engine.join(once.messages, hand_in["messages"], PLACE, "semi"),
+        engine.join(united.messages, hand_in["messages"], PLACE, "semi"),
         hand_in["flows"],
         hand_in["resumed"],
         hand_in["behind"],
@@ -150,11 +150,11 @@ def _find_settled(
     )
 
 
-def _why_all(once: Conversations[T]) -> str:
+def _why_all(united: Conversations[T]) -> str:
     """Returns why all messages are judged; an empty text if nothing speaks against less."""
-    if once.found is not None or once.had_copies:
+    if united.found is not None or united.had_copies:
         return "captures hold connections twice"
-    if once.steps is not None:
+    if united.steps is not None:
         return "the clock of a capture stepped back"
     return ""
 
@@ -181,7 +181,7 @@ def _kept(last: LastReplay, gone: pl.DataFrame, tallies: pl.DataFrame, flows: pl
         VERDICTS.name: read(VERDICTS, *_OF_VERDICTS),
         OUTCOMES.name: with_keys(read(OUTCOMES)),
         TRANSACTIONS.name: read(TRANSACTIONS),
-        FINDINGS_ALONE.name: read(FINDINGS_ALONE),
+        FINDINGS_ON_MESSAGES.name: read(FINDINGS_ON_MESSAGES),
         "slots": slots,
         "counts": sum_outcomes(tallies.drop_nulls("delivered_arrivals"), *COUNT_KEY),
     }

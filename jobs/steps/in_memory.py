@@ -9,7 +9,7 @@ import pyarrow as pa
 from jobs.app.capture_listing import AS_INGESTED, FEW_BYTES, Stamp, bytes_of, changed_files, most_in_memory
 from jobs.app.config import Config
 from jobs.warehouse import local_commits, log
-from jobs.warehouse.store import Warehouse
+from jobs.warehouse.store import Memory, Warehouse
 from jobs.warehouse.tables import is_local, path_in
 from schemas.ingest import CAPTURES, PACKETS
 
@@ -64,7 +64,7 @@ def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
         packets = _count(warehouse.location(PACKETS.name))
     else:
         packets = warehouse.read(PACKETS).count() if warehouse.has(PACKETS) else 0
-    return replace(warehouse, local={}) if _are_few(config, packets) else warehouse
+    return replace(warehouse, local=Memory()) if _are_few(config, packets) else warehouse
 
 
 def _count(packets: str) -> int | None:

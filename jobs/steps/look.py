@@ -181,9 +181,9 @@ def _decode(engine: InProcess, config: Config) -> None:
 def _replay(engine: InProcess, config: Config) -> None:
     options = Options(Reading(config.reading), Scope(config.scope))
     sources = read_sources(engine)
-    once = unite(engine, sources)
-    replay(engine, sources, once, accept_by_fold(engine, options.reading), options)
-    renamed = once.renamed_copies(sources.streams)
+    united = unite(engine, sources)
+    replay(engine, sources, united, accept_by_fold(engine, options.reading), options)
+    renamed = united.renamed_copies(sources.streams)
     if renamed is not None:
         engine.write(STREAMS, renamed, update=True)
     balancing.balance(engine, balancing.REPLAYED)

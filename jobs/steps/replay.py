@@ -112,10 +112,10 @@ def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = 
     engine = InProcess(load=warehouse.read_local)
     before = [None if rows is None else collect(rows) for rows in _previous_tables(warehouse, config)]
     sources = read_sources(engine, *before)
-    once = unite(engine, sources)
+    united = unite(engine, sources)
     options = _options(config)
-    gone = replay(engine, sources, once, accept_in_memory(warehouse.spark, options.reading), options, last)
-    return Replayed(engine, gone, once.renamed_copies(sources.streams))
+    gone = replay(engine, sources, united, accept_in_memory(warehouse.spark, options.reading), options, last)
+    return Replayed(engine, gone, united.renamed_copies(sources.streams))
 
 
 def write_here(warehouse: Warehouse, made: Replayed) -> None:
@@ -135,10 +135,10 @@ def _replay_on_spark(warehouse: Warehouse, config: Config) -> None:
     """Replays a warehouse in tasks."""
     engine = OnSpark(warehouse)
     sources = read_sources(engine, *_previous_tables(warehouse, config))
-    once = unite(engine, sources)
+    united = unite(engine, sources)
     options = _options(config)
-    replay(engine, sources, once, accept_on_spark(engine, options.reading), options)
-    renamed = once.renamed_copies(sources.streams)
+    replay(engine, sources, united, accept_on_spark(engine, options.reading), options)
+    renamed = united.renamed_copies(sources.streams)
     if renamed is not None and engine.count(renamed := engine.keep(renamed)):
         warehouse.create(STREAMS)
         warehouse.merge(STREAMS, engine.there(renamed), update=True)

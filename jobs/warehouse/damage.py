@@ -28,7 +28,6 @@ _ASIDE = "_damaged-"
 _ENDING = ".damaged"
 _UNCOMMITTED = ".json#"
 """Is in the name that delta-rs gives to an entry until it is committed."""
-_LAST_CHECKPOINT = "_last_checkpoint"
 _PARQUET = b"PAR1"
 """Begins and ends a file of Parquet."""
 
@@ -121,7 +120,7 @@ def _drop_torn_checkpoints(place: str) -> None:
             f"The checkpoint {torn[0]} is damaged, and the table's log does not say any more what it held. Ingest the "
             "captures into a new warehouse."
         )
-    for file in (*torn, Path(place, log.FOLDER, _LAST_CHECKPOINT)):
+    for file in (*torn, Path(place, log.FOLDER, log.LAST_CHECKPOINT)):
         file.unlink(missing_ok=True)
     warn(f"{place}: deleted a damaged checkpoint, which the log repeats")
 
@@ -160,7 +159,7 @@ def set_aside(place: str, version: int) -> None:
         if number is not None and number >= version and not entry.name.endswith(_ENDING):
             entry.rename(entry.with_name(f"{entry.name}.{time.time_ns()}{_ENDING}"))
     with suppress(FileNotFoundError):
-        (entries / _LAST_CHECKPOINT).unlink()  # only a hint
+        (entries / log.LAST_CHECKPOINT).unlink()  # only a hint
     sync(entries)
 
 

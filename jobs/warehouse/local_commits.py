@@ -4,8 +4,7 @@ Spark takes most of a second for each commit, and a small night makes some thirt
 is written here and added to the table by delta-rs: a file has to be on the disk before the log names it, and delta-rs
 waits for no disk. delta-rs cannot write a table that has some features, such as clustering: Spark writes that table.
 
-Spark alone makes checkpoints, so each version that is due for one is left to it: it writes every table sooner or later,
-reads back what it wrote, and deletes old commits from the log when it has made one.
+A log is read from its newest checkpoint on: without checkpoints, each night would read more commits than the last.
 """
 
 import errno
@@ -29,7 +28,8 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from jobs.app.errors import ConflictError, JobError, disk_error
+from jobs.app.errors import ConflictError, JobError, disk_error, first_line
+from jobs.app.logs import warn
 from jobs.warehouse import log
 from jobs.warehouse.durable import sync
 from jobs.warehouse.gone import Gone
@@ -48,19 +48,21 @@ _WITH_CHECKS, _WITH_CHANGES = "3", "4"
 _INVALID = re.compile("JobError: (.*)")
 """How Spark tells of a JobError in a task."""
 _GROUP = row(file=STRING, row_group=LONG)
+Read = Callable[[Sequence[str], pa.Schema], pl.DataFrame]
+"""Returns the columns of a schema from files."""
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 """Marks for a terminal, which delta-rs puts between the parts of an error."""
 _ATTEMPTS = 5
 _FILE_ROWS = 200_000
 """Most rows of a file that this process writes."""
-_CHECKPOINT_EVERY = 100
-"""Versions after which Spark makes a checkpoint at the latest: it costs seconds, and `maintain` makes one as well."""
+_CHECKPOINT_EVERY = 10
+"""Versions after which a checkpoint is made; Delta's own default."""
 _ONCE: Any = {
     "commit_properties": CommitProperties(max_commit_retries=0),
     "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
 }
-"""How delta-rs commits: after the version that was read or not at all, and without a checkpoint."""
+"""How delta-rs commits: after the version that was read or not at all, and not yet with a checkpoint."""
 _opened: dict[str, tuple[log.Entry | None, DeltaTable]] = {}
 """The tables that this process has opened, as they were when the log ended with this entry."""
 
@@ -214,7 +216,7 @@ def _written(place: str, table: Table, rows: pl.DataFrame) -> list[dict[str, Any
 
 
 def _file(place: str, path: str) -> str:
-    return str(Path(place, unquote(path)))
+    return f"{place.rstrip('/')}/{unquote(path)}"
 
 
 def _added(files: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -237,7 +239,7 @@ def restore(place: str, version: int, check_lock: Callable[[], None]) -> bool:
     return _commit(place, check_lock, lambda delta: delta.restore(version, **_ONCE) and None)
 
 
-def read(place: str, schema: pa.Schema, most: int | None = None) -> pl.DataFrame | None:
+def read(place: str, schema: pa.Schema, most: int | None = None, read: Read = read_files) -> pl.DataFrame | None:
     """Reads the table at this place with the columns of the schema.
 
     None where it has to be read by Spark, or where its files have more than `most` bytes.
@@ -248,7 +250,7 @@ def read(place: str, schema: pa.Schema, most: int | None = None) -> pl.DataFrame
     there = _files_of(place, delta)
     if delta is None or there is None or not {*schema.names} <= {one.name for one in delta.schema().fields}:
         return None
-    return read_files(there, schema)
+    return read(there, schema)
 
 
 def files(place: str, version: int | None = None) -> list[str] | None:
@@ -317,18 +319,36 @@ def _commit(
         else:
             _settle(place, version)
             _opened[place] = own
+            if version % _CHECKPOINT_EVERY == 0:
+                _checkpoint(place)
             return True
     raise ConflictError(f"Something else wrote {place} at the same time.")
 
 
+def _checkpoint(place: str) -> None:
+    """Makes a checkpoint of the newest version, and deletes commits before one that are past their retention.
+
+    The commits stand without it.
+    """
+    delta, entries = open_table(place), Path(place, log.FOLDER)
+    if delta is None:
+        return
+    try:
+        delta.create_checkpoint()
+        sync(*entries.glob(f"{delta.version():020d}.checkpoint*"), entries / log.LAST_CHECKPOINT, entries)
+        delta.cleanup_metadata()
+    except (DeltaError, OSError) as error:
+        warn(f"{place}: no checkpoint could be made: {first_line(error)}")
+
+
 def _open(place: str) -> DeltaTable | None:
-    """Returns the table as it is; None where Spark has to make its next version."""
+    """Returns the table as it is; None where Spark has to write it."""
     delta = open_table(place)
     if delta is None:
         return None
     protocol = delta.protocol()
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-    return delta if features <= _FEATURES and (delta.version() + 1) % _CHECKPOINT_EVERY else None
+    return delta if features <= _FEATURES else None
 
 
 def open_table(place: str, version: int | None = None) -> DeltaTable | None:

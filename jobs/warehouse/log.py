@@ -6,6 +6,7 @@ lines named by its version; one line is its `commitInfo` (Delta Transaction Log 
 """
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ RESTORE = "RESTORE"
 _UPKEEP = ("OPTIMIZE", "CLUSTER BY", "VACUUM START", "VACUUM END", SET_PROPERTIES, "UNSET TBLPROPERTIES")
 """Operations that leave a table's rows as they are."""
 FOLDER = "_delta_log"
+LAST_CHECKPOINT = "_last_checkpoint"
 _COMMIT_FILE = re.compile(r"(\d{20})\.json")
 
 
@@ -87,8 +89,11 @@ def versions(table: str) -> list[int]:
         OSError: the place cannot be listed.
     """
     filesystem, path = locate(_log(table))
-    found = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    return sorted((int(match[1]) for info in found if (match := _COMMIT_FILE.fullmatch(info.base_name))), reverse=True)
+    if isinstance(filesystem, fs.LocalFileSystem):  # the other way looks at each file
+        names = os.listdir(path) if Path(path).is_dir() else []  # noqa: PTH208 - names are enough
+    else:
+        names = [found.base_name for found in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))]
+    return sorted((int(match[1]) for name in names if (match := _COMMIT_FILE.fullmatch(name))), reverse=True)
 
 
 class Entry(NamedTuple):
@@ -123,6 +128,32 @@ def commits(table: str) -> Iterator[Commit]:
         if not lines and not is_whole(table, version):
             raise DamagedError(table, version)
         yield Commit.of(version, datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC), info)
+
+
+def changed_files(table: str, version: int) -> tuple[set[str], set[str]]:
+    """Returns the paths of files that the table has and did not have in a version, and the other way round.
+
+    Raises:
+        OSError: one of the commits since is not there. DamagedError: one cannot be read.
+    """
+    came: set[str] = set()
+    went: set[str] = set()
+    newest = next(iter(versions(table)), -1)
+    if version > newest:
+        raise FileNotFoundError(f"{table} has no version {version}.")
+    for number in range(version + 1, newest + 1):
+        try:
+            actions = [json.loads(line) for line in _lines(table, number)]
+        except ValueError as error:
+            raise DamagedError(table, number) from error
+        for action in actions:
+            for path in (action[name]["path"] for name in ("add", "remove") if name in action):
+                (gains, loses) = (came, went) if "add" in action else (went, came)
+                if path in loses:
+                    loses.remove(path)
+                else:
+                    gains.add(path)
+    return came, went
 
 
 def size(table: str, version: int) -> int | None:

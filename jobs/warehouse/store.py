@@ -7,6 +7,7 @@ from functools import partial, reduce
 from operator import and_
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 from uuid import uuid4
 
 import polars as pl
@@ -44,12 +45,32 @@ _LONGEST_WITH_READERS = 168
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """Holds the tables that a run has read or written."""
+
+    tables: dict[str, pl.DataFrame] = field(default_factory=dict)
+    columns: dict[str, tuple[tuple[str, ...], pl.DataFrame]] = field(default_factory=dict)
+    """By table: the files that it consisted of when it was last read in part, and the columns that were read."""
+
+    def read_columns(self, table: str, files: Sequence[str], schema: pa.Schema) -> pl.DataFrame:
+        """Returns columns of the table from its files, which never change: so no column is read twice."""
+        of_files, known = self.columns.get(table, ((), pl.DataFrame()))
+        if of_files != tuple(files):
+            known = pl.DataFrame()
+        missing = [schema.field(name) for name in schema.names if name not in known.columns]
+        if missing:
+            known = pl.concat([known, read_files(files, pa.schema(missing))], how="horizontal")
+            self.columns[table] = tuple(files), known
+        return known.select(schema.names)
+
+
+@dataclass(frozen=True, slots=True)
 class Warehouse(Tables):
     """Reads and writes the rows of tables."""
 
     histories: dict[str, list[Commit]] = field(default_factory=dict, repr=False, compare=False)
     """Histories that were read by Spark. They stay true because this run holds the publish lock: nobody else writes."""
-    local: dict[str, pl.DataFrame] | None = field(default=None, repr=False, compare=False)
+    local: Memory | None = field(default=None, repr=False, compare=False)
     """The tables that this run has read or written, if the warehouse is small enough to be held in memory."""
 
     def read(self, table: Table) -> DataFrame:
@@ -63,17 +84,18 @@ class Warehouse(Tables):
 
     def read_local(self, table: Table, *columns: str) -> pl.DataFrame:
         """Returns the rows of a table, which fit in memory; with columns, these at least."""
-        if self.local is not None and table.name in self.local:
-            return self.local[table.name]
+        if self.local is not None and table.name in self.local.tables:
+            return self.local.tables[table.name]
         schema = _schema(table, columns or table.names)
         if self.is_local:
-            rows = local_commits.read(self.location(table.name), schema)
+            read = read_files if self.local is None else partial(self.local.read_columns, table.name)
+            rows = local_commits.read(self.location(table.name), schema, read=read)
         else:
             rows = schema_of(schema).to_frame() if self.is_new(table) else None
         if rows is None:
             rows = collect(with_columns_of(table, Tables.read(self, table)).select(*schema.names))
         if self.local is not None and not columns:
-            self.local[table.name] = rows
+            self.local.tables[table.name] = rows
         return rows
 
     def read_if_small(self, table: Table, most: int) -> pl.DataFrame | None:
@@ -92,19 +114,19 @@ class Warehouse(Tables):
     ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
         """Returns the rows of a local table that came and that went since a version, as far as these columns say.
 
-        Only files that are in one of both versions are read. None where a file or the log of that version is gone,
-        where Spark has to find out, or where those that came have over `most` bytes more than those that went.
+        Only files that are in one of both versions are read. None where a file or a commit since is gone, where Spark
+        has to find out, or where those that came have over `most` bytes more than those that went.
         """
-        before, now = self._files(table, version), self._files(table)
-        if before is None or now is None:
+        if self._files(table) is None:
             return None
-        files = {*now} - {*before}, {*before} - {*now}
+        place = self.location(table.name)
         try:
-            more, fewer = (sum(Path(file).stat().st_size for file in some) for some in files)
+            changed = [[str(Path(place, unquote(path))) for path in of] for of in log.changed_files(place, version)]
+            more, fewer = (sum(Path(file).stat().st_size for file in files) for files in changed)
             if most is not None and more - fewer > most:
                 return None
-            came, went = (read_files(sorted(some), _schema(table, columns)) for some in files)
-        except OSError:  # VACUUM deleted a file
+            came, went = (read_files(sorted(files), _schema(table, columns)) for files in changed)
+        except OSError:  # VACUUM deleted a file, or Delta a commit
             return None
         return only_in_each(came, went, columns)
 
@@ -116,7 +138,7 @@ class Warehouse(Tables):
         """
         if isinstance(rows, pl.DataFrame):
             if self.local is not None:
-                self.local[table.name] = rows
+                self.local.tables[table.name] = rows
             if not rows.height and (self._files(table) == [] if self.is_local else self.is_new(table)):
                 return
         self.check_lock()
@@ -157,7 +179,7 @@ class Warehouse(Tables):
             self.replace(table, rows)
             return
         if self.local is not None:
-            self.local.pop(table.name, None)
+            self.local.tables.pop(table.name, None)
         is_done = self.is_new(table)
         if isinstance(gone, pl.DataFrame):
             values = with_values(gone)
@@ -284,9 +306,9 @@ class Warehouse(Tables):
         for table in tables:
             self.histories.pop(table.name, None)
 
-    def _files(self, table: Table, version: int | None = None) -> list[str] | None:
-        """Returns the files with the rows of a local table, in a version; None where Spark has to find them."""
-        return local_commits.files(self.location(table.name), version) if self.is_local else None
+    def _files(self, table: Table) -> list[str] | None:
+        """Returns the files with the rows of a local table; None where Spark has to find them."""
+        return local_commits.files(self.location(table.name)) if self.is_local else None
 
     def _there(self, rows: Rows) -> DataFrame:
         return to_spark(self.spark, rows) if isinstance(rows, pl.DataFrame) else rows

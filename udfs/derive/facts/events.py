@@ -6,7 +6,7 @@ import polars as pl
 
 from schemas.explained import FOUND, keyed
 from schemas.incidents import INCIDENTS
-from udfs.derive.columns import SEQUENCE, address_of_stream, count, count_if, number_of
+from udfs.derive.columns import SEQUENCE, address_of_stream, are_in, count, count_if, number_of
 from udfs.derive.frames import Frames, derives
 from udfs.derive.tables import schema_of
 from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
@@ -35,9 +35,9 @@ def _events(
     findings: pl.DataFrame, outcomes: pl.DataFrame, sequences: pl.DataFrame, senders: pl.DataFrame
 ) -> Iterator[Event]:
     """Yields the events of all scopes that have an outcome or a finding."""
-    troubled = pl.concat([outcomes.select("scope_key"), findings.select("scope_key")]).unique()
+    troubled = pl.concat([outcomes.select(SEQUENCE), findings.select(SEQUENCE)])
     parts: tuple[tuple[type[SequenceSpan | OutcomeCount | SenderSpan], pl.DataFrame], ...] = (
-        (SequenceSpan, sequences.join(troubled, on="scope_key", how="semi")),
+        (SequenceSpan, _around(sequences, troubled)),
         (OutcomeCount, outcome_counts(outcomes)),
         (SenderSpan, senders),
     )
@@ -47,6 +47,14 @@ def _events(
             yield Event(scope_key, sequence, kind(*of))
     for finding in findings.to_dicts():
         yield Event(finding["scope_key"], finding["tx_sequence_id"], finding)
+
+
+def _around(sequences: pl.DataFrame, troubled: pl.DataFrame) -> pl.DataFrame:
+    """Returns what a story depends on: the troubled sequences, the one before each, and the latest of their scope."""
+    of_scopes = sequences.join(troubled, on="scope_key", how="semi").sort(SEQUENCE)
+    is_troubled = are_in(of_scopes, troubled)
+    began_at = pl.col("first_captured_at")
+    return of_scopes.filter(is_troubled | is_troubled.shift(-1) | (began_at == began_at.max().over("scope_key")))
 
 
 def _in_order(event: Event) -> tuple[str, int]:
