@@ -1,7 +1,8 @@
 """By hand: `python tests/bench_growth.py --nights 30` runs equal nights into one warehouse, and says what each cost.
 
-The traffic of one simulation is cut into captures of equal size, each a night of its own. `--endless` is the worst
-case: one sequence on one connection, of which nothing is acknowledged, so that every night judges all nights.
+The traffic of one simulation is cut into captures of equal size, each a night of its own. Captures of all nights
+together are past `in_memory_bytes`, those of one night are not: so a warehouse grows for months. `--endless` is the
+worst case: one sequence on one connection, of which nothing is acknowledged, so that every night judges all nights.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from jobs.simulator.network import Endpoint, FrameBuilder
 
 STEPS = ("Starting Spark", "ingest", "decode", "replay", "report")
 _NIGHTLY = (sys.executable, "-m", "jobs.cli", "nightly", "--log-format", "json")
+_IN_MEMORY = 1.5  # times the size of a night
 _START_S = 1_772_000_000
 _PUSH_ACK = 0x18
 
@@ -39,7 +41,7 @@ def grow(folder: Path, nights: int, megabytes: float, *, endless: bool) -> list[
     files = sorted(captures.glob(f"{CAPTURE_PREFIX}_*.pcap"))[:nights]
     if len(files) < nights or files[-1].stat().st_size < file_bytes / 2:
         raise ValueError(f"The traffic fills only {len(files)} captures.")
-    options = ("--warehouse", str(folder / "warehouse"))
+    options = ("--in-memory-bytes", str(int(file_bytes * _IN_MEMORY)), "--warehouse", str(folder / "warehouse"))
     return [watch([*_NIGHTLY, *options, "--captures", str(file)]) for file in files]
 
 

@@ -139,7 +139,7 @@ def test_it_says_why_it_judges_nothing(nights: Path, tmp_path: Path) -> None:
     assert "other options" in why(nights, scope="queue")
     assert "every replay" in why(nights, continue_from="earlier")
     with publish_lock.hold(Warehouse(NO_SPARK, str(nights)), 60) as (warehouse, _):
-        assert "in_memory_bytes" in audit.step(warehouse, config(nights))["not_judged_again"]
+        assert "in_memory_messages" in audit.step(warehouse, config(nights))["not_judged_again"]
     with held(nights) as warehouse:
         warehouse.replace(PACKETS, warehouse.read_local(PACKETS).slice(1))
     assert "what came since" in why(nights)

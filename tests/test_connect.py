@@ -64,7 +64,7 @@ def test_a_night_over_spark_connect(
         spark,
         *(REFUSING, json.dumps(FOR_FEW_ROWS), "nightly", "--json"),
         *("--captures", str(CAPTURES / "orders.pcapng"), "--warehouse", str(tmp_path / "warehouse")),
-        *(text for most in in_memory for text in ("--in-memory-bytes", most)),
+        *(text for most in in_memory for text in ("--in-memory-bytes", most, "--in-memory-messages", most)),
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["verdicts"] == orders[1]["verdicts"]

@@ -55,14 +55,21 @@ def test_a_container_may_have_no_limit_or_be_tiny(container: Path) -> None:
 
 
 def test_few_messages_are_held_though_the_captures_are_many(tmp_path: Path) -> None:
-    """A replay needs no bytes of packets, so each counts as 256."""
+    """A replay needs no bytes of packets."""
     warehouse = Warehouse(mock.Mock(), str(tmp_path))
     place = str(tmp_path / PACKETS.name)
     local_commits.create(place, PACKETS, {})
     assert local_commits.write(place, PACKETS, any_rows(Random(1), PACKETS, 5), lambda: None)
-    for most in (0, 5 * 256, 5 * 256 + 1):
-        held = in_memory.with_few_messages(warehouse, Config(in_memory_bytes=most))
-        assert (held.local is not None) is (most > 5 * 256)
+    for most in (0, 4, 5, 6):
+        held = in_memory.with_few_messages(warehouse, Config(in_memory_bytes=0, in_memory_messages=most))
+        assert (held.local is not None) is (most >= 5)
+
+
+def test_as_many_messages_are_held_as_the_memory_is_enough_for(container: Path) -> None:
+    assert capture_listing.most_messages(1 << 40) == 8192 * _MIB // 2 // 4096
+    assert capture_listing.most_messages(7) == 7
+    container.write_text("4095\n")
+    assert capture_listing.most_messages(7) == 0
 
 
 def test_fault_91_compressed_captures_count_as_what_comes_out_of_them(tmp_path: Path) -> None:

@@ -97,7 +97,9 @@ def test_a_night_listens_on_loopback_alone_and_its_temporary_files_are_private(
     """Its passes run in Python workers, and its tables are read by Spark."""
     jvm: Any = spark.sparkContext._jvm
     with sampling() as (sockets, files):
-        nightly.run(spark, config(tmp_path / "warehouse", CAPTURES / "orders.pcapng", in_memory_bytes=0))
+        nightly.run(
+            spark, config(tmp_path / "warehouse", CAPTURES / "orders.pcapng", in_memory_bytes=0, in_memory_messages=0)
+        )
     assert any(program.startswith("java") for program, _ in sockets)
     assert {(program, address) for program, address in sockets if not is_loopback(address)} == set()
     folder = Path(jvm.System.getProperty("java.io.tmpdir"))

@@ -124,7 +124,7 @@ def test_few_captures_and_messages_are_processed_here_though_the_warehouse_is_la
 def test_a_night_like_those_of_large_captures_says_the_same(
     spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path
 ) -> None:
-    nightly.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", in_memory_bytes=0))
+    nightly.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", in_memory_bytes=0, in_memory_messages=0))
     assert all_rows(tmp_path) == all_rows(orders[0])
 
 

@@ -40,7 +40,7 @@ BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
 
 def config(warehouse: Path, *captures: Path, **options: Any) -> Config:
     """Options with which a warehouse is not processed in memory, as a large one is."""
-    return any_config(warehouse, *captures, **{"in_memory_bytes": 0} | options)
+    return any_config(warehouse, *captures, **{"in_memory_bytes": 0, "in_memory_messages": 0} | options)
 
 
 class Killed(BaseException):

@@ -129,7 +129,7 @@ def test_two_workers_of_a_cluster_find_the_same_as_one_process(spark: SparkSessi
     captures = [tmp_path / packed.stem for packed in sorted(CAPTURES.glob("branches_*.pcap.gz"))]
     for capture in captures:
         capture.write_bytes(gzip.decompress((CAPTURES / f"{capture.name}.gz").read_bytes()))
-    options = {"bodies": "keep", "split_bytes": 131_072, "in_memory_bytes": 0}
+    options = {"bodies": "keep", "split_bytes": 131_072, "in_memory_bytes": 0, "in_memory_messages": 0}
     python = bare_python(tmp_path / "bare")
     for night in (captures[::2], captures):
         given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]

@@ -155,7 +155,7 @@ def test_every_table_of_a_night_is_watched_and_repaired(
     """Whoever wrote it last: a night, `status` and `report` stop before a damaged commit."""
     warehouse = tmp_path / "tables"
     shutil.copytree(orders[0], warehouse)
-    night = config(warehouse, NIGHT, **({"in_memory_bytes": 0} if is_large else {}))
+    night = config(warehouse, NIGHT, **({"in_memory_bytes": 0, "in_memory_messages": 0} if is_large else {}))
     if is_large:
         maintain.run(spark, night)
     whole = all_rows(warehouse)

@@ -34,6 +34,10 @@ FEW_BYTES = 16 << 20
 """Bytes of captures that every machine has memory for."""
 _SHARE = 32
 """Captures in memory may have a 32nd of the machine's memory: Python takes nine times the size of small messages."""
+_BYTES_A_PACKET = 1 << 12
+"""Memory that Python takes for a packet while it replays (`tests/bench_memory.py`)."""
+_REPLAY_SHARE = 2
+"""A replay may take half of the machine's memory."""
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 _GLOB = re.compile(r"[*?\[]")
 _SKIPPED = (".", "_")
@@ -91,10 +95,20 @@ def stamps(files: Iterable[str]) -> dict[str, Stamp]:
 
 def most_in_memory(asked: int) -> int:
     """Returns how many of the bytes of captures asked for the memory of this machine, or of its container, may hold."""
+    return min(asked, max(_of_machine() // _SHARE, FEW_BYTES))
+
+
+def most_messages(asked: int) -> int:
+    """Returns how many of the packets asked for this machine has the memory to replay in one process."""
+    return min(asked, _of_machine() // _REPLAY_SHARE // _BYTES_A_PACKET)
+
+
+def _of_machine() -> int:
+    """Returns the bytes of memory of this machine, or of its container."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # there is no container, or it may use all
         machine = min(machine, int(_CONTAINER.read_text()))
-    return min(asked, max(machine // _SHARE, FEW_BYTES))
+    return machine
 
 
 def bytes_of(files: Mapping[str, Stamp], limit: int) -> int:

@@ -147,8 +147,8 @@ class Config:
     in_memory_bytes: int = _ingest(
         1 << 30,
         "bytes of new captures up to which they are processed in the driver's memory, which costs less",
-        reason="So are replay and report, where each packet of the warehouse counts as 256 bytes. At most a 32nd of "
-        "the machine's memory counts; and 16 MiB where the tables are not in a folder of this machine.",
+        reason="At most a 32nd of the machine's memory counts; and 16 MiB where the tables are not in a folder of this "
+        "machine.",
     )
 
     names: str = _decode(
@@ -159,6 +159,13 @@ class Config:
     )
     names_key: str = _decode(
         "", f"the key, the same every night; better in the environment, {_KEY_VARIABLE}", secret=True
+    )
+
+    in_memory_messages: int = _replay(
+        5_000_000,
+        "packets of a warehouse up to which replay and report run in the driver's memory",
+        reason="Also where the captures are more than in_memory_bytes. As many count as take half of the "
+        "machine's memory, at 4 KiB each.",
     )
 
     reading: str = _replay(

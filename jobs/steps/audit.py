@@ -88,7 +88,7 @@ def _why_not(warehouse: Warehouse, config: Config) -> str:
     if warehouse.versions(SOURCES) != read:
         return "the last replay has not read what came since"
     if warehouse.local is None:
-        return "with more messages than in_memory_bytes permits every replay judges all of them"
+        return "with more messages than in_memory_messages every replay judges all of them"
     return ""
 
 

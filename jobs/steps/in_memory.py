@@ -6,15 +6,21 @@ from dataclasses import replace
 import polars as pl
 import pyarrow as pa
 
-from jobs.app.capture_listing import AS_INGESTED, FEW_BYTES, Stamp, bytes_of, changed_files, most_in_memory
+from jobs.app.capture_listing import (
+    AS_INGESTED,
+    FEW_BYTES,
+    Stamp,
+    bytes_of,
+    changed_files,
+    most_in_memory,
+    most_messages,
+)
 from jobs.app.config import Config
 from jobs.warehouse import local_commits, log
 from jobs.warehouse.store import Memory, Warehouse
 from jobs.warehouse.tables import is_local, path_in
 from schemas.ingest import CAPTURES, PACKETS
 
-_BYTES_A_PACKET = 256
-"""A packet to replay counts as so many bytes of a capture: it takes 16 times as much (`tests/bench_memory.py`)."""
 _SIZES = ("content_bytes", "size_bytes")
 """Columns with the size of a capture; the first is null where an earlier version wrote the row."""
 
@@ -73,4 +79,4 @@ def _count(packets: str) -> int | None:
 
 
 def _are_few(config: Config, packets: int | None) -> bool:
-    return packets is not None and packets * _BYTES_A_PACKET < limit(config)
+    return packets is not None and packets <= most_messages(config.in_memory_messages)
