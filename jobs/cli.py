@@ -42,5 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _find(name)(rest)
 
 
+def run_script(name: str) -> None:
+    """Runs the command of a script, by the process's arguments, and ends the process."""
+    sys.exit(main([name, *sys.argv[1:]]))
+
+
 if __name__ == "__main__":
     sys.exit(main())

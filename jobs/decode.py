@@ -1,8 +1,6 @@
 """Decodes packets into messages, acks, handshakes and session_acks. The work is in `jobs.steps.decode`."""
 
-import sys
-
-from jobs.cli import main
+from jobs.cli import run_script
 
 if __name__ == "__main__":
-    sys.exit(main(["decode", *sys.argv[1:]]))
+    run_script("decode")

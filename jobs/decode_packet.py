@@ -1,8 +1,6 @@
 """Prints one packet as an annotated tree. The work is in `jobs.steps.decode_packet`."""
 
-import sys
-
-from jobs.cli import main
+from jobs.cli import run_script
 
 if __name__ == "__main__":
-    sys.exit(main(["decode-packet", *sys.argv[1:]]))
+    run_script("decode-packet")

@@ -1,8 +1,6 @@
 """Writes a Wireshark dissector. The work is in `jobs.steps.dissector`."""
 
-import sys
-
-from jobs.cli import main
+from jobs.cli import run_script
 
 if __name__ == "__main__":
-    sys.exit(main(["dissector", *sys.argv[1:]]))
+    run_script("dissector")

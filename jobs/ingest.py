@@ -1,8 +1,6 @@
 """Reads new captures into Delta tables: streams, packets, quarantine, books. The work is in `jobs.steps.ingest`."""
 
-import sys
-
-from jobs.cli import main
+from jobs.cli import run_script
 
 if __name__ == "__main__":
-    sys.exit(main(["ingest", *sys.argv[1:]]))
+    run_script("ingest")

@@ -1,8 +1,6 @@
 """Compacts the tables and removes what is no longer needed. The work is in `jobs.steps.maintain`."""
 
-import sys
-
-from jobs.cli import main
+from jobs.cli import run_script
 
 if __name__ == "__main__":
-    sys.exit(main(["maintain", *sys.argv[1:]]))
+    run_script("maintain")

@@ -1,8 +1,6 @@
 """Runs one night: ingest, decode, replay and report, in order. The work is in `jobs.steps.nightly`."""
 
-import sys
-
-from jobs.cli import main
+from jobs.cli import run_script
 
 if __name__ == "__main__":
-    sys.exit(main(["nightly", *sys.argv[1:]]))
+    run_script("nightly")

@@ -1,8 +1,6 @@
 """Finishes what a killed run left. The work is in `jobs.steps.repair`."""
 
-import sys
-
-from jobs.cli import main
+from jobs.cli import run_script
 
 if __name__ == "__main__":
-    sys.exit(main(["repair", *sys.argv[1:]]))
+    run_script("repair")

@@ -1,8 +1,6 @@
 """Replays messages into verdicts and what is derived from them. The work is in `jobs.steps.replay`."""
 
-import sys
-
-from jobs.cli import main
+from jobs.cli import run_script
 
 if __name__ == "__main__":
-    sys.exit(main(["replay", *sys.argv[1:]]))
+    run_script("replay")

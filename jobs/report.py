@@ -1,8 +1,6 @@
 """Writes the report: one HTML file from the tables. The work is in `jobs.steps.report`."""
 
-import sys
-
-from jobs.cli import main
+from jobs.cli import run_script
 
 if __name__ == "__main__":
-    sys.exit(main(["report", *sys.argv[1:]]))
+    run_script("report")

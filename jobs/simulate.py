@@ -1,8 +1,6 @@
 """Writes captures of simulated queue managers, with their truth. The work is in `jobs.steps.simulate`."""
 
-import sys
-
-from jobs.cli import main
+from jobs.cli import run_script
 
 if __name__ == "__main__":
-    sys.exit(main(["simulate", *sys.argv[1:]]))
+    run_script("simulate")

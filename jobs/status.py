@@ -1,8 +1,6 @@
 """Prints what was read, what is pending, and what failed and why. The work is in `jobs.steps.status`."""
 
-import sys
-
-from jobs.cli import main
+from jobs.cli import run_script
 
 if __name__ == "__main__":
-    sys.exit(main(["status", *sys.argv[1:]]))
+    run_script("status")

@@ -51,10 +51,9 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def as_for_large_captures(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def as_for_large_captures(spark: SparkSession) -> Iterator[None]:
     """Gives the session the settings of a night of any size: compiled queries, and plans that adapt."""
     before = {key: str(spark.conf.get(key)) for key in FOR_FEW_ROWS}
-    monkeypatch.setattr("jobs.app.spark_session._WORTH_COMPILING", 0)
     for key in before:
         spark.conf.unset(key)
     yield

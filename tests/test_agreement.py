@@ -15,7 +15,7 @@ from tiers import seeds
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.sources import Sources
 from jobs.replaying.windows import accept_in_memory, accept_on_spark
-from jobs.warehouse.local_tables import collect, to_spark
+from jobs.warehouse.spark_rows import collect, to_spark
 from jobs.warehouse.store import Warehouse
 from schemas.replay import Reading, Scope, Verdict
 from udfs.replay.acceptance import STATE

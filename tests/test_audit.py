@@ -20,8 +20,7 @@ from jobs.replaying.sources import SOURCES
 from jobs.simulator import simulate
 from jobs.steps import audit, replay
 from jobs.warehouse import publish_lock
-from jobs.warehouse.local_tables import Memory
-from jobs.warehouse.store import Warehouse
+from jobs.warehouse.store import Memory, Warehouse
 from schemas.ingest import PACKETS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import VERDICTS
@@ -44,7 +43,7 @@ def write(folder: Path, tables: Frames) -> None:
     with held(folder) as warehouse:
         for table in SOURCES:
             warehouse.create(table)
-            warehouse.replace_local(table, tables[table.name])
+            warehouse.replace(table, tables[table.name])
 
 
 def judge(folder: Path, options: Config) -> dict[str, Any]:
@@ -64,7 +63,7 @@ def versions(folder: Path) -> dict[str, int]:
 def leave(folder: Path, table: Table, wrong: pl.DataFrame) -> None:
     """Leaves wrong rows, as a replay with an error would: the lock says that it made them."""
     with held(folder) as warehouse:
-        warehouse.replace_local(table, wrong)
+        warehouse.replace(table, wrong)
         lock = warehouse.lock
         assert isinstance(lock, publish_lock.PublishLock)
         lock.derived["replay"]["tables"] |= warehouse.versions([table])
@@ -142,5 +141,5 @@ def test_it_says_why_it_judges_nothing(nights: Path, tmp_path: Path) -> None:
     with publish_lock.hold(Warehouse(NO_SPARK, str(nights)), 60) as (warehouse, _):
         assert "in_memory_messages" in audit.step(warehouse, config(nights))["not_judged_again"]
     with held(nights) as warehouse:
-        warehouse.replace_local(PACKETS, warehouse.read_local(PACKETS).slice(1))
+        warehouse.replace(PACKETS, warehouse.read_local(PACKETS).slice(1))
     assert "what came since" in why(nights)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +23,7 @@ from jobs.replaying.flow import Options, replay
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.simulator import simulate
 from jobs.transforms.expressions import with_columns_of
-from jobs.warehouse.local_tables import Memory, collect, to_spark
+from jobs.warehouse.spark_rows import collect, to_spark
 from jobs.warehouse.store import Warehouse, conform
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
@@ -52,18 +52,22 @@ NIGHTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class InMemory(OnSpark):
-    """Keeps what is written in memory only."""
+    """Has tables in memory only."""
+
+    tables: Frames = field(default_factory=dict)
+
+    def read(self, table: Table, *columns: str) -> Rows:
+        """Returns the table's rows."""
+        return to_spark(self.warehouse.spark, self.tables[table.name]).select(*(columns or table.names))
 
     def replace(self, table: Table, rows: Rows) -> None:
         """Replaces the table's rows."""
-        assert self.warehouse.local is not None
-        there = self.there(rows)
-        self.warehouse.local.tables[table.name] = collect(conform(with_columns_of(table, there), table))
+        self.tables[table.name] = collect(conform(with_columns_of(table, self.there(rows)), table))
 
 
 def in_memory(spark: SparkSession, tables: Frames) -> InMemory:
     """Returns an engine on Spark that has these tables."""
-    return InMemory(Warehouse(spark, "unused", local=Memory(dict(tables))))
+    return InMemory(Warehouse(spark, "unused"), tables=dict(tables))
 
 
 def night(folder: Path, **options: Any) -> InProcess:
@@ -218,7 +222,7 @@ def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, 
     assert (united.steps is not None) is ("clock_step_s" in NIGHTS[kind])
     once_there = replayed(there, options)
     for table in WRITTEN:
-        assert counted(there.warehouse.read_local(table)) == counted(here.read(table)), table.name
+        assert counted(there.tables[table.name]) == counted(here.read(table)), table.name
     renamed, expected = once_there.renamed_copies(there.read(STREAMS)), united.renamed_copies(here.read(STREAMS))
     assert (renamed is None) is (expected is None)
     if renamed is not None and expected is not None:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from jobs.warehouse.local_tables import Memory
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import STREAM_GAPS
 
@@ -40,25 +40,25 @@ def test_changes_lead_from_any_version_to_the_newest(spark: SparkSession, tmp_pa
     take("a", "d")
     before_restore = max(states)
     put(a=2, e=1)
-    here = replace(tables, local=Memory())  # writes without Spark
-    here.replace_local(KEPT, here.read_local(KEPT))
+    tables.replace(KEPT, tables.read_local(KEPT))  # writes without Spark
     wrote()
     tables.optimize(KEPT)
     take("b", "e")
     put(b=2, f=1)
     tables.restore(KEPT, before_restore)
     wrote()
-    tables.append(KEPT, spark.createDataFrame([("a", 0, 3), ("g", 0, 1)], KEPT.spark), "here")
+    tables.append(KEPT, spark.createDataFrame([("a", 0, 3), ("g", 0, 1)], KEPT.spark))
     wrote()
-    tables.replace(KEPT, spark.createDataFrame([("c", 0, 4)], KEPT.spark), "stream_id = 'c'")
+    tables.replace_rows(
+        KEPT, spark.createDataFrame([("c",)], ["stream_id"]), spark.createDataFrame([("c", 0, 4)], KEPT.spark)
+    )
     wrote()
     now = stands()
     assert now == {("a", 0): 3, ("b", 0): 1, ("c", 0): 4, ("g", 0): 1}
     for version, there in list(states.items())[:-1]:
         changes = tables.changes(KEPT, version)
         assert changes is not None
-        went = {tuple(row) for row in changes.went.collect()} if changes.went else set()
-        came = [tuple(row) for row in changes.came.collect()]
+        came, went = ([tuple(row) for row in rows.collect()] if isinstance(rows, DataFrame) else [] for rows in changes)
         left = {key: length for key, length in there.items() if key not in went}
         assert not left.keys() & {(stream, offset) for stream, offset, _ in came}
         assert len(came) == len({(stream, offset) for stream, offset, _ in came})
@@ -74,10 +74,12 @@ def test_a_table_that_kept_no_changes_is_told_apart(spark: SparkSession, tmp_pat
     tables.create(STREAM_GAPS)
     tables.merge(STREAM_GAPS, spark.createDataFrame([("a", 0, 1)], STREAM_GAPS.spark))
     tables.create(KEPT)
-    tables.append(KEPT, spark.createDataFrame([("b", 0, 1)], KEPT.spark), "here")
+    tables.append(KEPT, spark.createDataFrame([("b", 0, 1)], KEPT.spark))
     assert tables.changes(KEPT, 0) is None
     enabled = next(commit.version for commit in tables.commits(KEPT) if "SET" in commit.operation)
     changes = tables.changes(KEPT, enabled)
     assert changes is not None
-    assert changes.went is None
-    assert [row["stream_id"] for row in changes.came.collect()] == ["b"]
+    came, went = changes
+    assert isinstance(went, pl.DataFrame)
+    assert went.is_empty()
+    assert [row["stream_id"] for row in came.collect()] == ["b"]

@@ -13,7 +13,7 @@ from pipeline import Row, index_captures
 from test_files import zstd
 from wiretap import Record, block, enhanced, interface, pcap_header, pcap_record, section
 
-from jobs.app import memory
+from jobs.app import capture_listing
 from jobs.app.capture_listing import capture_files, stamps
 from jobs.ingestion.captures import split
 from schemas.ingest import CaptureReason, Compression
@@ -134,7 +134,7 @@ def test_many_small_bombs_are_read_and_counted_in_proportion_to_their_files(tmp_
         assert {row["reason"] for row in cost.result} == {CaptureReason.EXPANSION_LIMIT}
         assert {row["content_bytes"] for row in cost.result} == {MIB}
         files = stamps([row["uri"] for row in cost.result])
-        assert memory.bytes_of(files, 1 << 40) == len(files) * MIB
+        assert capture_listing.bytes_of(files, 1 << 40) == len(files) * MIB
 
 
 @pytest.mark.parametrize("kind", [Compression.GZIP, Compression.ZSTD])

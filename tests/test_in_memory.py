@@ -9,13 +9,13 @@ from unittest import mock
 import pytest
 from test_local_commits import any_rows
 
-from jobs.app import memory
+from jobs.app import capture_listing
 from jobs.app.capture_listing import stamps
 from jobs.app.config import Config
 from jobs.steps import in_memory
 from jobs.warehouse import local_commits
 from jobs.warehouse.store import Warehouse
-from schemas.messages import ACKS, MESSAGES
+from schemas.ingest import PACKETS
 from udfs.capture.files import content_bytes
 
 _MIB = 1 << 20
@@ -26,7 +26,7 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A container with 8 GiB of memory."""
     file = tmp_path / "memory.max"
     file.write_text(f"{8192 * _MIB}\n")
-    monkeypatch.setattr(memory, "_CONTAINER", file)
+    monkeypatch.setattr(capture_listing, "_CONTAINER", file)
     return file
 
 
@@ -36,44 +36,40 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         pytest.param("/tables", 1 << 40, 256 * _MIB, id="a part of the memory"),
         pytest.param("/tables", 100, 100, id="what the option says"),
-        pytest.param(None, 1 << 40, 16 * _MIB, id="few where Spark cannot read files"),
-        pytest.param(None, 0, 0, id="none there"),
+        pytest.param("s3://tables", 1 << 40, 16 * _MIB, id="few where Spark cannot read files"),
+        pytest.param("s3://tables", 0, 0, id="none there"),
     ],
 )
-def test_the_limit_follows_the_memory(place: str | None, most: int, limit: int) -> None:
-    assert in_memory.limit(Config(in_memory_bytes=most), place) == limit
+def test_the_limit_follows_the_memory(place: str, most: int, limit: int) -> None:
+    assert in_memory.limit(Config(warehouse=place, in_memory_bytes=most)) == limit
 
 
 def test_a_container_may_have_no_limit_or_be_tiny(container: Path) -> None:
     config = Config(in_memory_bytes=1 << 60)
     container.write_text("max\n")
-    of_machine = in_memory.limit(config, "/tables")
+    of_machine = in_memory.limit(config)
     container.unlink()
-    assert (
-        in_memory.limit(config, "/tables")
-        == of_machine
-        == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 32
-    )
+    assert in_memory.limit(config) == of_machine == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 32
     container.write_text("1000\n")
-    assert in_memory.limit(config, "/tables") == memory.FEW_BYTES
+    assert in_memory.limit(config) == capture_listing.FEW_BYTES
 
 
 def test_few_messages_are_held_though_the_captures_are_many(tmp_path: Path) -> None:
-    """A replay needs the messages and acknowledgments, and of packets not their bytes."""
+    """A replay needs no bytes of packets."""
     warehouse = Warehouse(mock.Mock(), str(tmp_path))
-    for table, many in ((MESSAGES, 3), (ACKS, 2)):
-        local_commits.create(str(tmp_path / table.name), table, {})
-        assert local_commits.write(str(tmp_path / table.name), table, any_rows(Random(1), table, many), lambda: None)
+    place = str(tmp_path / PACKETS.name)
+    local_commits.create(place, PACKETS, {})
+    assert local_commits.write(place, PACKETS, any_rows(Random(1), PACKETS, 5), lambda: None)
     for most in (0, 4, 5, 6):
         held = in_memory.with_few_messages(warehouse, Config(in_memory_bytes=0, in_memory_messages=most))
         assert (held.local is not None) is (most >= 5)
 
 
 def test_as_many_messages_are_held_as_the_memory_is_enough_for(container: Path) -> None:
-    assert memory.most_messages(1 << 40) == 8192 * _MIB // 2 // 4096
-    assert memory.most_messages(7) == 7
-    container.write_text("1000\n")
-    assert memory.most_messages(7) == 0
+    assert capture_listing.most_messages(1 << 40) == 8192 * _MIB // 2 // 4096
+    assert capture_listing.most_messages(7) == 7
+    container.write_text("4095\n")
+    assert capture_listing.most_messages(7) == 0
 
 
 def test_fault_91_compressed_captures_count_as_what_comes_out_of_them(tmp_path: Path) -> None:
@@ -82,13 +78,13 @@ def test_fault_91_compressed_captures_count_as_what_comes_out_of_them(tmp_path: 
     (tmp_path / "plain.pcap").write_bytes(content)
     (tmp_path / "honest.gz").write_bytes(gzip.compress(content))
     honest = stamps([str(tmp_path / name) for name in ("plain.pcap", "honest.gz", "gone.gz")])
-    assert memory.bytes_of(honest, 1 << 40) == 2 * len(content)
-    assert memory.bytes_of(honest, len(content)) > len(content)
+    assert capture_listing.bytes_of(honest, 1 << 40) == 2 * len(content)
+    assert capture_listing.bytes_of(honest, len(content)) > len(content)
     bombs = [tmp_path / f"{number}.pcap" for number in range(40)]
     for bomb in bombs:
         bomb.write_bytes(gzip.compress(zeros))
     found = stamps(map(str, bombs))
     assert sum(stamp.size or 0 for stamp in found.values()) < _MIB
-    with mock.patch.object(memory, "content_bytes", wraps=content_bytes) as counted:
-        assert memory.bytes_of(found, 16 * _MIB) > 16 * _MIB
+    with mock.patch.object(capture_listing, "content_bytes", wraps=content_bytes) as counted:
+        assert capture_listing.bytes_of(found, 16 * _MIB) > 16 * _MIB
     assert counted.call_count < len(bombs)

@@ -17,7 +17,7 @@ from warehouses import CAPTURES, night_of_orders
 from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.app.spark_session import settings_for_size
+from jobs.app.spark_session import FOR_FEW_ROWS, session_settings
 from jobs.steps import nightly, unchanged_run
 from jobs.warehouse import log, publish_lock
 from jobs.warehouse.log import Commit
@@ -140,17 +140,16 @@ def test_the_log_says_what_spark_says(spark: SparkSession, orders: tuple[Path, S
     assert [state.derived.keys() for state in states if state] == [{"decode", "books", "replay"}] * 2
 
 
-def test_settings_of_a_small_night_do_not_stay(spark: SparkSession) -> None:
+def test_settings_for_few_rows_do_not_stay(spark: SparkSession) -> None:
     """Also one that was not set before, else a large capture would be read by one task."""
     keys = ("spark.sql.codegen.wholeStage", "spark.sql.leafNodeDefaultParallelism")
     before = [str(spark.conf.get(key)) for key in keys]
     try:
         spark.conf.set(keys[0], "true")
         spark.conf.unset(keys[1])
-        for size, meanwhile in ((1_000_000, ["false", "1"]), (1_000_000_000, ["true", None])):
-            with settings_for_size(spark, size):
-                assert [spark.conf.get(key, None) for key in keys] == meanwhile
-            assert [spark.conf.get(key, None) for key in keys] == ["true", None]
+        with session_settings(spark, FOR_FEW_ROWS):
+            assert [spark.conf.get(key, None) for key in keys] == ["false", "1"]
+        assert [spark.conf.get(key, None) for key in keys] == ["true", None]
     finally:
         for key, value in zip(keys, before, strict=True):
             spark.conf.set(key, value)

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from jobs.app.errors import ConflictError, JobError
 from jobs.warehouse import local_commits, log
 from jobs.warehouse.durable import settle
-from jobs.warehouse.local_tables import Memory, collect, to_spark
+from jobs.warehouse.spark_rows import collect, to_spark
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import Tables
 from schemas.ingest import STREAM_GAPS
@@ -134,7 +134,7 @@ def test_rows_that_are_replaced_are_not_read(tmp_path: Path, monkeypatch: pytest
     first, other, none = (any_rows(Random(many), STREAM_GAPS, many) for many in (5, 3, 0))
 
     def replace(rows: pl.DataFrame) -> None:
-        Warehouse(spark, str(tmp_path), local=Memory()).replace_local(STREAM_GAPS, rows)
+        Warehouse(spark, str(tmp_path)).replace(STREAM_GAPS, rows)
 
     replace(none)
     assert log.versions(place) == [0]
@@ -272,7 +272,7 @@ def test_a_commit_is_never_made_after_another_than_was_read(tmp_path: Path) -> N
     read = DeltaTable(place)
     assert local_commits.set_properties(place, {"msmq.fence": "other"})
     with pytest.raises(CommitFailedError):
-        read.create_write_transaction([], "append", read.schema(), **local_commits._once())
+        read.create_write_transaction([], "append", read.schema(), **local_commits._ONCE)
     assert log.versions(place) == [1, 0]
 
 

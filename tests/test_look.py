@@ -23,7 +23,7 @@ from jobs.app.config import Config
 from jobs.engine.in_process import InProcess
 from jobs.simulator import simulate
 from jobs.steps import nightly
-from jobs.steps.at_once import derive_tables
+from jobs.steps.look import derive_tables
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS
 from schemas.outcomes import OUTCOMES
@@ -61,7 +61,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 def looked_at(options: Config) -> InProcess:
-    return derive_tables(stamps(capture_files(options.captures)), options, {}, 4)
+    return derive_tables(stamps(capture_files(options.captures)), options, {})
 
 
 def look(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def test_a_capture_that_grows_is_read_as_it_was(demo: Path, tmp_path: Path, caps
     files = stamps([str(capture)])
     with capture.open("ab") as file:
         file.write(bytes(7))
-    derive_tables(files, options, {}, 4)
+    derive_tables(files, options, {})
     assert "grew while it was read" in capsys.readouterr().err
 
 

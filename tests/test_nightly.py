@@ -24,7 +24,6 @@ from jobs.app.summary_text import for_people
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import decode, in_memory, ingest, nightly
 from jobs.steps.headline import NOT_TOLD
-from jobs.warehouse.store import Warehouse
 from schemas.history import SQL
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.outcomes import Outcome, count_column
@@ -115,7 +114,7 @@ def test_few_captures_and_messages_are_processed_here_though_the_warehouse_is_la
     for number in (1, 0, 2):
         capture = CAPTURES / f"branches_0000{number}.pcap.gz"
         options = config(tmp_path, capture, in_memory_bytes=most)
-        assert in_memory.are_few(Warehouse.of(spark, options), options, stamps([str(capture)])) is bool(most)
+        assert in_memory.are_few(options, stamps([str(capture)])) is bool(most)
         nightly.run(spark, options)
     assert all_rows(tmp_path) == all_rows(branches)
 

@@ -16,7 +16,7 @@ from jobs.app.config import Config
 from jobs.app.names import Names
 from jobs.simulator import TRUTH, demo, simulate
 from jobs.steps import page
-from jobs.steps.at_once import derive_tables
+from jobs.steps.look import derive_tables
 from jobs.steps.summary import summary
 from schemas.replay import FindingKind as K
 
@@ -98,7 +98,7 @@ def test_the_report_lists_what_was_accepted_from_each_machine(tmp_path: Path, st
     with mock.patch.object(demo, "STORIES", STORIES[story]):
         simulate(str(tmp_path), 1, 0, is_demo=True)
     asked = Config.load({"captures": [f"{tmp_path}/*.pcap"], "warehouse": "w"}, None)
-    engine = derive_tables(stamps(capture_files(asked.captures)), asked, {}, 4)
+    engine = derive_tables(stamps(capture_files(asked.captures)), asked, {})
     collected = page.collected_rows(engine, asked)
     values = page.values(collected, asked, "w", Names())
     listed = [dict(zip(values["data"]["columns"], row, strict=True)) for row in values["data"]["lists"]["accepted"]]
@@ -106,10 +106,9 @@ def test_the_report_lists_what_was_accepted_from_each_machine(tmp_path: Path, st
     reused = [row for row in values["incidents"] if row["cause"] == "number_reused"]
     assert all(found == Counter(dict(row["accepted_from"])) for row in reused)
     assert 0 < found.total() == values["accepted_in_conflict"]
-    for reported in (collected, None):
-        told = [row for row in summary(engine, "w", None, reported)["worst_incidents"] if "accepted_from" in row]
-        assert [row["incident_id"] for row in told] == [row["incident_id"] for row in reused]
-        assert all({one["address"]: one["messages"] for one in row["accepted_from"]} == found for row in told)
+    told = [row for row in summary(engine, "w")["worst_incidents"] if "accepted_from" in row]
+    assert [row["incident_id"] for row in told] == [row["incident_id"] for row in reused]
+    assert all({one["address"]: one["messages"] for one in row["accepted_from"]} == found for row in told)
     scopes = json.loads((tmp_path / TRUTH).read_text())
     machines = [one for scope in scopes for one in scope.get("senders", ())]
     accepted = {one["address"]: sum(counts[1] for counts in one["sequences"].values()) for one in machines}

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.config import DEFAULTS, Config
-from jobs.steps.at_once import derive_tables
+from jobs.steps.look import derive_tables
 from schemas.ingest import INTERNAL_CONNECTIONS
 from schemas.table import Table
 from schemas.tables import TABLES
@@ -46,5 +46,5 @@ def all_rows(warehouse: Path, tables: Iterable[Table] = TABLES) -> dict[str, lis
 def derived(captures: Path | str) -> Frames:
     """The tables of these captures, derived in this process."""
     options = Config.load({"captures": [str(captures)], "warehouse": "w"}, None)
-    engine = derive_tables(stamps(capture_files(options.captures)), options, {}, 4)
+    engine = derive_tables(stamps(capture_files(options.captures)), options, {})
     return {table.name: engine.read(table) for table in TABLES}

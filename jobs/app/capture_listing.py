@@ -1,9 +1,10 @@
-"""Lists the capture files that a run was given, with size and time."""
+"""Lists the capture files that a run was given, with size and time, and says whether they fit in memory."""
 
 import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from pyarrow import fs
 
 from jobs.app.errors import UsageError
 from jobs.app.logs import warn
-from udfs.capture.files import locate
+from udfs.capture.files import content_bytes, locate
 
 
 class Stamp(NamedTuple):
@@ -29,6 +30,15 @@ AS_INGESTED = ("uri", "size_bytes", "ingested_at")
 """Columns of `captures` that say which file a capture was."""
 _CLOCKS_DIFFER_S = 60
 """Seconds by which the clock of the captures' file system may be behind."""
+FEW_BYTES = 16 << 20
+"""Bytes of captures that every machine has memory for."""
+_SHARE = 32
+"""Captures in memory may have a 32nd of the machine's memory: Python takes nine times the size of small messages."""
+_BYTES_A_PACKET = 1 << 12
+"""Memory that Python takes for a packet while it replays (`tests/bench_memory.py`)."""
+_REPLAY_SHARE = 2
+"""A replay may take half of the machine's memory."""
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")
 _GLOB = re.compile(r"[*?\[]")
 _SKIPPED = (".", "_")
 _FILE = "file://"
@@ -81,6 +91,35 @@ def stamps(files: Iterable[str]) -> dict[str, Stamp]:
     for filesystem, paths in remote.values():
         found |= {paths[info.path]: Stamp(info.size, info.mtime_ns) for info in filesystem.get_file_info(list(paths))}
     return found
+
+
+def most_in_memory(asked: int) -> int:
+    """Returns how many of the bytes of captures asked for the memory of this machine, or of its container, may hold."""
+    return min(asked, max(_of_machine() // _SHARE, FEW_BYTES))
+
+
+def most_messages(asked: int) -> int:
+    """Returns how many of the packets asked for this machine has the memory to replay in one process."""
+    return min(asked, _of_machine() // _REPLAY_SHARE // _BYTES_A_PACKET)
+
+
+def _of_machine() -> int:
+    """Returns the bytes of memory of this machine, or of its container."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # there is no container, or it may use all
+        machine = min(machine, int(_CONTAINER.read_text()))
+    return machine
+
+
+def bytes_of(files: Mapping[str, Stamp], limit: int) -> int:
+    """Returns the size of the files, and more than `limit` when it is more: what is compressed counts expanded."""
+    size = sum(stamp.size or 0 for stamp in files.values())
+    for uri, stamp in files.items():
+        if size > limit:
+            break
+        with suppress(OSError):  # a file that is gone or cannot be read adds nothing
+            size += content_bytes(uri, limit - size + (stamp.size or 0) + 1) - (stamp.size or 0)
+    return size
 
 
 def _stamp(path: str) -> Stamp:

@@ -146,9 +146,9 @@ class Config:
 
     in_memory_bytes: int = _ingest(
         1 << 30,
-        "bytes of all captures of a warehouse up to which it is processed in the driver's memory",
-        reason="Then all but the acceptance windows runs in this process, which costs less. At most a 32nd of the "
-        "machine's memory counts; and 16 MiB where the tables are not in a folder of this machine.",
+        "bytes of new captures up to which they are processed in the driver's memory, which costs less",
+        reason="At most a 32nd of the machine's memory counts; and 16 MiB where the tables are not in a folder of this "
+        "machine.",
     )
 
     names: str = _decode(
@@ -163,7 +163,7 @@ class Config:
 
     in_memory_messages: int = _replay(
         5_000_000,
-        "messages and acknowledgments of a warehouse up to which replay and report run in the driver's memory",
+        "packets of a warehouse up to which replay and report run in the driver's memory",
         reason="Also where the captures are more than in_memory_bytes. As many count as take half of the "
         "machine's memory, at 4 KiB each.",
     )

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ _NEEDED = {
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",
 }
 FOR_FEW_ROWS = {
-    # Generating and compiling Java code takes longer than the queries.
+    # Generating and compiling Java code takes longer than the queries: 40 % of the JVM's work on a small night.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # One task per stage, and all stages of a query in one job.
@@ -61,7 +61,6 @@ _DELTA = {
     "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
 }
 """The Delta Lake that was tried with each release of Spark; that of the newest is in `conf/spark-defaults.conf`."""
-_WORTH_COMPILING = 64_000_000
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Code that need not count calls for the second compiler runs faster: a small night takes a quarter less time."""
@@ -102,28 +101,18 @@ def starts_own_jvm() -> bool:
 
 
 class StartingSession:
-    """Stands for a session that starts in another thread, with the settings for captures of `size` bytes.
+    """Stands for a session of a short run that starts in another thread.
 
     Whoever uses it first waits until it has started, and gets the error if it could not.
     """
 
-    def __init__(self, application: str, size: int, *, verbose: bool) -> None:
-        def open_for_size() -> SparkSession:
-            session = open_session(application, verbose=verbose, is_short=True)
-            for key, value in _settings(size).items():
-                session.conf.set(key, value)
-            return session
-
+    def __init__(self, application: str, *, verbose: bool) -> None:
         threads = ThreadPoolExecutor(1)
-        self._session = threads.submit(open_for_size)
+        self._session = threads.submit(open_session, application, verbose=verbose, is_short=True)
         threads.shutdown(wait=False)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.wait(), name)
-
-    def has_started(self) -> bool:
-        """Returns whether nobody has to wait for it."""
-        return self._session.done()
 
     def wait(self) -> SparkSession:
         """Waits for the session and returns it.
@@ -135,25 +124,8 @@ class StartingSession:
 
 
 @contextmanager
-def settings_for_size(spark: SparkSession, size: int) -> Iterator[None]:
-    """Gives the session the settings for captures of `size` bytes, and takes them back.
-
-    Where the platform does not let a setting be changed, it stays. A session that is just starting has its own.
-    """
-    starting = isinstance(spark, StartingSession) and not spark.has_started()
-    with nullcontext() if starting else _with_settings(spark, _settings(size)):
-        yield
-
-
-@contextmanager
-def settings_for_few_rows(spark: SparkSession) -> Iterator[None]:
-    """Gives the session, once it has started, the settings for queries over few rows, and takes them back."""
-    with _with_settings(spark, FOR_FEW_ROWS):
-        yield
-
-
-@contextmanager
-def _with_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+def session_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Gives the session these settings, where the platform permits, and takes them back."""
     before: dict[str, str | None] = {}
     with suppress(PySparkException):  # serverless Databricks lets few settings be set
         for key, value in wanted.items():
@@ -168,14 +140,6 @@ def _with_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[N
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, there)
-
-
-def _settings(size: int) -> dict[str, str]:
-    """Returns the settings for captures of `size` bytes that differ from `conf/spark-defaults.conf`.
-
-    Spark generates and compiles Java code for each query, which was 40 % of the JVM's work on a small night.
-    """
-    return FOR_FEW_ROWS if size < _WORTH_COMPILING else {}
 
 
 def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession:

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jobs.app.logs import printable
-from jobs.app.shell_words import in_shell
+from jobs.app.logs import in_shell, printable
 from jobs.app.standard_input import STANDARD_INPUT
 from schemas.incidents import IncidentOutcome
 

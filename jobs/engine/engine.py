@@ -1,6 +1,6 @@
 """Declares the operations of an engine: it runs passes, combines their rows, reads and writes the tables."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import polars as pl
@@ -18,14 +18,8 @@ T = TypeVar("T")
 class Engine(Protocol[T]):
     """Runs passes, combines rows, reads and writes tables. Collects only rows that are as few as splits of captures."""
 
-    def known_captures(self, ids: Collection[str]) -> list[Row]:
-        """Returns (capture_id, uri) of the captures with these identifiers that the table `captures` has."""
-
     def read(self, table: Table, *columns: str) -> T:
         """Returns a table's rows; only these columns, if any are named."""
-
-    def streams_between(self, connections: T) -> T:
-        """Returns (packed, stream_id, instance) of all streams of the connections (endpoints, packed)."""
 
     def table(self, rows: Sequence[Row], schema: RowType) -> T:
         """Hands a few rows to the engine."""
@@ -91,14 +85,8 @@ class Engine(Protocol[T]):
     def sum_up(self, rows: T, by: Sequence[str], *columns: str) -> T:
         """Returns how many rows there are (`count`) per values of the columns `by`, and the sums of these columns."""
 
-    def collect_lists(self, rows: T, by: str, column: str) -> T:
-        """Returns one row per value of `by`, with the list of the values in `column`."""
-
     def count(self, rows: T) -> int:
         """Counts rows."""
-
-    def collect(self, rows: T) -> list[Row]:
-        """Returns rows that are as few as the splits of captures."""
 
     def write(self, table: Table, rows: T, *, update: bool = False) -> None:
         """Adds rows whose key is not in the table and, with `update`, replaces those whose key is.
@@ -111,6 +99,3 @@ class Engine(Protocol[T]):
 
     def delete_from_offset(self, table: Table, stale: T) -> None:
         """Deletes the rows of each stream (stream_id, from_offset) from that offset on; with -1, all."""
-
-    def do_all(self, works: Iterable[Callable[[], None]]) -> None:
-        """Does independent work."""

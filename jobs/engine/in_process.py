@@ -1,6 +1,6 @@
 """Runs steps in this process, over frames of Polars."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from jobs.engine.engine import How, Row
 from jobs.warehouse.gone import from_offsets
-from schemas.ingest import CAPTURES, STREAMS
 from schemas.judging import PIECE_BYTES
 from schemas.staging import TIMES
 from schemas.table import RowType, Table
@@ -20,7 +19,7 @@ from udfs.passes.options import Pass
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """Implements `Engine` with frames. Tables are loaded and changed in memory only.
+    """Implements `Engine` with frames. Tables are changed in memory only.
 
     A pass gets its rows in batches of `batch_rows`.
     """
@@ -30,17 +29,6 @@ class InProcess:
     """Returns the rows of a table, of which these columns are needed; without any, all."""
     tables: Frames = field(default_factory=dict)
     """Tables that were read or changed, as they are now."""
-    loaded: dict[str, int] = field(default_factory=dict)
-    """How many rows each of them had when it was read."""
-    rewritten: set[str] = field(default_factory=set)
-    """Names of the tables in which rows were deleted or replaced."""
-
-    def added(self, table: Table) -> pl.DataFrame | None:
-        """Returns the rows that were added to the table; None if others were deleted or replaced."""
-        return None if table.name in self.rewritten else self.read(table).slice(self.loaded[table.name])
-
-    def known_captures(self, ids: Collection[str]) -> list[Row]:
-        return self.read(CAPTURES, "capture_id", "uri").filter(pl.col("capture_id").is_in(list(ids))).to_dicts()
 
     def read(self, table: Table, *columns: str) -> pl.DataFrame:
         if columns:
@@ -48,13 +36,7 @@ class InProcess:
             return rows.select(columns)
         if table.name not in self.tables:
             self.tables[table.name] = self.load(table)
-            self.loaded[table.name] = self.tables[table.name].height
         return self.tables[table.name]
-
-    def streams_between(self, connections: pl.DataFrame) -> pl.DataFrame:
-        endpoints = pl.col("connection_id").str.replace("#[^#]*$", "").alias("endpoints")
-        named = self.read(STREAMS).with_columns(endpoints)
-        return self.join(named, connections, ["endpoints"]).select("packed", "stream_id", "instance")
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
         return to_frame(pa.Table.from_pylist(list(rows), schema))
@@ -126,40 +108,23 @@ class InProcess:
     def sum_up(self, rows: pl.DataFrame, by: Sequence[str], *columns: str) -> pl.DataFrame:
         return rows.group_by(by, maintain_order=True).agg(pl.len().cast(pl.Int64).alias("count"), *map(pl.sum, columns))
 
-    def collect_lists(self, rows: pl.DataFrame, by: str, column: str) -> pl.DataFrame:
-        return rows.group_by(by, maintain_order=True).agg(column)
-
     def count(self, rows: pl.DataFrame) -> int:
         return rows.height
 
-    def collect(self, rows: pl.DataFrame) -> list[Row]:
-        return rows.to_dicts()
-
     def write(self, table: Table, rows: pl.DataFrame, *, update: bool = False) -> None:
-        there = self.read(table)
-        new = conform(rows, table)
+        there, new = self.read(table), conform(rows, table)
         if update:
-            self._reduce(table, self.join(there, new, table.key, "anti"))
+            there = self.join(there, new, table.key, "anti")
         else:
             new = self.join(new, there, table.key, "anti")
-        self.tables[table.name] = pl.concat([self.tables[table.name], new])
+        self.tables[table.name] = pl.concat([there, new])
 
     def replace(self, table: Table, rows: pl.DataFrame) -> None:
-        self.rewritten.add(table.name)
         self.tables[table.name] = conform(rows, table)
 
     def delete_from_offset(self, table: Table, stale: pl.DataFrame) -> None:
         rows = self.read(table)
-        self._reduce(table, rows.filter(~from_offsets(stale, table).find(rows)))
-
-    def _reduce(self, table: Table, remaining: pl.DataFrame) -> None:
-        if remaining.height != self.tables[table.name].height:
-            self.rewritten.add(table.name)
-            self.tables[table.name] = remaining
-
-    def do_all(self, works: Iterable[Callable[[], None]]) -> None:
-        for work in works:
-            work()
+        self.tables[table.name] = rows.filter(~from_offsets(stale, table).find(rows))
 
 
 def conform(rows: pl.DataFrame, table: Table) -> pl.DataFrame:

@@ -1,6 +1,6 @@
 """Runs steps on Spark, over the tables of a warehouse, and in this process what they do with few rows."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce, wraps
 from typing import Any, TypeAlias, TypeVar, cast
@@ -10,13 +10,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
 
-from jobs.app.parallel import run_in_parallel
-from jobs.engine.engine import How, Row
+from jobs.engine.engine import Engine, How, Row
 from jobs.engine.in_process import InProcess, conform
 from jobs.transforms.expressions import timestamp, with_columns_of
-from jobs.warehouse.checkpoint import MOST_ROWS, checkpoint
 from jobs.warehouse.gone import from_offsets
-from jobs.warehouse.local_tables import cast_columns, nullable, to_spark
+from jobs.warehouse.spark_rows import MOST_ROWS, cast_columns, checkpoint, nullable, to_spark
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, QUARANTINE, STREAM_GAPS, STREAMS
@@ -25,7 +23,7 @@ from schemas.messages import HANDSHAKES
 from schemas.pings import PINGS
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES
 from schemas.staging import TIMES
-from schemas.table import STRING, RowType, Table, row, row_type, spark_schema
+from schemas.table import RowType, Table, row, row_type, spark_schema
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.derive.frames import ONE, Derivation, Frames, Work, row_type_of, untagged
 from udfs.on_spark import map_arrow, tasks
@@ -82,11 +80,6 @@ class OnSpark:
             self.handed[id(rows)] = rows, F.broadcast(found) if rows.height <= MOST_ROWS else checkpoint(found)
         return self.handed[id(rows)][1]
 
-    def known_captures(self, ids: Collection[str]) -> list[Row]:
-        known = self.select(self.read(CAPTURES), capture_id="capture_id", uri="uri")
-        wanted = self.table([{"capture_id": one} for one in ids], row(capture_id=STRING))
-        return self.collect(self.join(known, wanted, ["capture_id"], "semi"))
-
     def read(self, table: Table, *columns: str) -> Rows:
         few = self.warehouse.read_if_small(table, _FEW_BYTES) if table in _FEW else None
         if few is not None:
@@ -94,14 +87,6 @@ class OnSpark:
         rows = self.warehouse.read(table)
         there = set(table.names) <= set(rows.columns)
         return (rows if there else with_columns_of(table, rows)).select(*(columns or table.names))
-
-    def streams_between(self, connections: Rows) -> Rows:
-        streams = self.read(STREAMS)
-        if isinstance(streams, pl.DataFrame) and isinstance(connections, pl.DataFrame):
-            return InProcess(tables={STREAMS.name: streams}).streams_between(connections)
-        endpoints = F.substring_index("connection_id", "#", 1).alias("endpoints")
-        named = self.there(streams).select("stream_id", "instance", endpoints)
-        return named.join(self.there(connections), "endpoints").select("packed", "stream_id", "instance")
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
         return InProcess().table(rows, schema)
@@ -229,16 +214,8 @@ class OnSpark:
         return rows.groupBy(*by).agg(F.count(F.lit(1)).alias("count"), *(F.sum(name).alias(name) for name in columns))
 
     @_here_if_few
-    def collect_lists(self, rows: Rows, by: str, column: str) -> Rows:
-        return rows.groupBy(by).agg(F.collect_list(column).alias(column))
-
-    @_here_if_few
     def count(self, rows: Rows) -> int:
         return int(rows.count())
-
-    @_here_if_few
-    def collect(self, rows: Rows) -> list[Row]:
-        return [row.asDict() for row in rows.collect()]
 
     def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
         if isinstance(rows, pl.DataFrame) and not rows.height:
@@ -249,30 +226,30 @@ class OnSpark:
             rows = conform(rows, table)
             known = self.warehouse.read_keys(table, rows)
             if known is not None:
-                self.warehouse.append_few(table, InProcess().join(rows, known, table.key, "anti"))
+                self.warehouse.append(table, InProcess().join(rows, known, table.key, "anti"))
                 return
         rows = self.there(rows)
         if table in _OFTEN_EMPTY and rows.isEmpty():
             return
         times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
-        self.warehouse.merge(table, rows.withColumns(times), update=update)
+        self.warehouse.merge(table, rows.withColumns(times) if times else rows, update=update)
 
     def _update_here(self, table: Table, rows: Rows) -> bool:
         """Replaces and adds rows in this process, if they and the table are few; returns whether it did."""
         there = self.warehouse.read_if_small(table, _FEW_BYTES)
-        few = self.expect_few(rows) if there is not None and there.height else None
-        if there is None or not isinstance(few, pl.DataFrame):
+        if there is None or not (there.height or isinstance(rows, pl.DataFrame)):
+            return False
+        few = self.expect_few(rows)
+        if not isinstance(few, pl.DataFrame):
             return False
         here = InProcess(tables={table.name: there})
         here.write(table, few, update=True)
-        self.warehouse.replace_few(table, here.read(table))
+        self.warehouse.replace(table, here.read(table))
         return True
 
     def replace(self, table: Table, rows: Rows) -> None:
-        if isinstance(rows, pl.DataFrame):
-            self.warehouse.replace_few(table, conform(rows, table))
-        else:
-            self.warehouse.replace(table, with_columns_of(table, rows))
+        is_here = isinstance(rows, pl.DataFrame)
+        self.warehouse.replace(table, conform(rows, table) if is_here else with_columns_of(table, rows))
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
         few = self.expect_few(stale)
@@ -281,5 +258,7 @@ class OnSpark:
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
         self.warehouse.delete(table, self.there(few), f"t.stream_id = s.stream_id AND {offset}")
 
-    def do_all(self, works: Iterable[Callable[[], None]]) -> None:
-        run_in_parallel(works)
+
+def engine_of(warehouse: Warehouse) -> Engine[Any]:
+    """Returns an engine in this process for a warehouse that is held in memory, else one on Spark."""
+    return OnSpark(warehouse) if warehouse.local is None else InProcess(load=warehouse.read_local)

@@ -4,13 +4,16 @@ The same steps run in any `Engine`. The decisions are in `captures` (which captu
 `connections` (from where each connection resumes).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic
 
+import polars as pl
+
 from jobs.app.errors import JobError
 from jobs.app.logs import progress, warn
+from jobs.app.parallel import run_in_parallel
 from jobs.engine.engine import Engine, Row, T
 from jobs.ingestion.captures import Place, capture_rows, find_new, find_unchanged, rank, split, unreadable_rows
 from jobs.ingestion.connections import plan_connections
@@ -24,13 +27,24 @@ from schemas.ingest import (
     STREAMS,
 )
 from schemas.pings import PINGS
-from schemas.table import Table
+from schemas.table import STRING, Table, row
+from udfs.derive.frames import derives
 from udfs.passes.assemble import assemble_connections
 from udfs.passes.defragment import defragment
 from udfs.passes.extract import extract_splits
 from udfs.passes.index import index_files
 from udfs.passes.options import CaptureFile, IngestOptions
 from udfs.passes.preframe import unpack
+
+
+@derives(("stream_id",), columns={"streams": ("stream_id", "instance", "connection_id")})
+def _with_endpoints(streams: pl.DataFrame) -> pl.DataFrame:
+    return streams.with_columns(endpoints=pl.col("connection_id").str.replace("#[^#]*$", ""))
+
+
+@derives(("capture_id",), columns={"connections": ("capture_id", "packed")})
+def _of_captures(connections: pl.DataFrame) -> pl.DataFrame:
+    return connections.group_by("capture_id").agg(pl.col("packed").alias("only"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +85,26 @@ class Changes(Generic[T]):
 def index_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
     """Returns one row of INDEX per file."""
     listed = engine.table([{"uri": file} for file in files], staging.FILE)
-    return engine.collect(engine.run(listed, index_files(options), staging.INDEX, parts=len(files)))
+    return _brought(engine, engine.run(listed, index_files(options), staging.INDEX, parts=len(files)))
 
 
 def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
     """Indexes the files and ranks those whose content is not in the tables."""
     indexed = index_captures(engine, files, options)
-    known = engine.known_captures({row["capture_id"] for row in indexed})
+    known = _known_captures(engine, {row["capture_id"] for row in indexed})
     new = find_new(indexed, {row["capture_id"] for row in known})
     return rank([row | {"raw": row["raw"] and row["raw"][: options.raw_kept]} for row in new])
+
+
+def _known_captures(engine: Engine[T], ids: Collection[str]) -> list[Row]:
+    """Returns (capture_id, uri) of the captures with these identifiers that the table `captures` has."""
+    wanted = engine.table([{"capture_id": one} for one in ids], row(capture_id=STRING))
+    known = engine.join(engine.read(CAPTURES, "capture_id", "uri"), wanted, ["capture_id"], "semi")
+    return _brought(engine, known)
+
+
+def _brought(engine: Engine[T], rows: T) -> list[Row]:
+    return engine.bring(rows=rows)["rows"].to_dicts()
 
 
 def ingest(
@@ -96,8 +121,7 @@ def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, 
     parts = list(split(captures))
     splits = engine.table(parts, staging.SPLIT)
     if only is not None:
-        lists = engine.collect_lists(only, "capture_id", "packed")
-        splits = engine.join(splits, engine.select(lists, capture_id="capture_id", only="packed"), ["capture_id"])
+        splits = engine.join(splits, engine.one(_of_captures, connections=only), ["capture_id"])
     rows = engine.keep(engine.run(splits, extract_splits(options), staging.EXTRACTED, parts=len(parts)))
     fragments = engine.pick(rows, "fragment", "capture")
     if engine.count(fragments):
@@ -154,7 +178,7 @@ def collect_changes(engine: Engine[T], extracted: Extracted[T], assembled: Assem
         QUARANTINE: engine.union(engine.pick(rows, "quarantine"), faults, unreadable),
         PINGS: engine.join(engine.pick(extracted.rows, "ping", "capture"), ids, ["capture"]),
     }
-    captures = capture_rows(extracted.captures, engine.collect(engine.pick(extracted.rows, "count", "capture")))
+    captures = capture_rows(extracted.captures, _brought(engine, engine.pick(extracted.rows, "count", "capture")))
     connections = engine.union(states, others, engine.pick(planned, "obsolete"))
     return Changes(engine.keep(assembled.stale), connections, added, engine.table(captures, staging.CAPTURE))
 
@@ -163,9 +187,9 @@ def write(engine: Engine[T], changes: Changes[T]) -> None:
     """Deletes the rows that a run replaces, and writes its tables; `captures` last: its rows mark what is ingested."""
     if engine.count(changes.stale):
         of_streams = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS)
-        engine.do_all(partial(engine.delete_from_offset, table, changes.stale) for table in of_streams)
+        run_in_parallel(partial(engine.delete_from_offset, table, changes.stale) for table in of_streams)
     connections = partial(engine.write, INTERNAL_CONNECTIONS, changes.connections, update=True)
-    engine.do_all([*(partial(engine.write, table, rows) for table, rows in changes.added.items()), connections])
+    run_in_parallel([*(partial(engine.write, table, rows) for table, rows in changes.added.items()), connections])
     engine.write(CAPTURES, changes.captures)
 
 
@@ -176,8 +200,11 @@ def _read_history(engine: Engine[T], extracted: Extracted[T]) -> T:
     before = engine.join(engine.read(INTERNAL_CONNECTIONS), now, ["packed"], "semi")
     before = engine.join(before, done, ["capture_id"], "semi")
     names = engine.distinct(engine.select(before, endpoints="endpoints", packed="packed"))
-    every_column = engine.table([], staging.HISTORY)
-    return engine.union(every_column, now, before, engine.streams_between(names))
+    streams = engine.one(_with_endpoints, streams=engine.read(STREAMS))
+    streams = engine.select(
+        engine.join(streams, names, ["endpoints"]), packed="packed", stream_id="stream_id", instance="instance"
+    )
+    return engine.union(engine.table([], staging.HISTORY), now, before, streams)
 
 
 def _plan(engine: Engine[T], history: T, captures: Sequence[Row], gone: frozenset[str] = frozenset()) -> T:
@@ -204,11 +231,11 @@ def _read_again(
     """
     planned = _plan(engine, history, extracted.captures)
     read = engine.distinct(engine.select(engine.pick(planned, "read"), capture_id="capture_id"))
-    needed = {row["capture_id"] for row in engine.collect(read)} - {row["capture_id"] for row in extracted.captures}
+    needed = {row["capture_id"] for row in _brought(engine, read)} - {row["capture_id"] for row in extracted.captures}
     old: list[Row] = []
     if needed:
         progress(f"ingest: {len(needed)} earlier captures are read again")
-        known = engine.known_captures(needed)
+        known = _known_captures(engine, needed)
         old = find_unchanged(index_captures(engine, [row["uri"] for row in known], options), known)
         if gone := frozenset(needed - {row["capture_id"] for row in old}):
             planned = _plan(engine, history, extracted.captures, gone)

@@ -8,17 +8,15 @@ state accepts. So windows find the states of all messages but those from a seque
 *folded*, one after another. Across unread bytes the state moves to a new high even if the rule would refuse it.
 """
 
-from contextlib import nullcontext
-
 import polars as pl
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
-from jobs.app.spark_session import settings_for_few_rows
+from jobs.app.spark_session import FOR_FEW_ROWS, session_settings
 from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark
 from jobs.replaying.judging import Accept
-from jobs.warehouse.local_tables import collect, to_spark
+from jobs.warehouse.spark_rows import collect, to_spark
 from schemas.replay import Reading
 from schemas.table import row_type
 from udfs.derive.frames import row_type_of
@@ -106,7 +104,7 @@ def accept_in_memory(spark: SparkSession, reading: Reading) -> Accept[pl.DataFra
     engine = InProcess()
 
     def accept(chains: pl.DataFrame) -> pl.DataFrame:
-        with settings_for_few_rows(spark) if chains.height < _FEW_CHAINS else nullcontext():
+        with session_settings(spark, FOR_FEW_ROWS if chains.height < _FEW_CHAINS else {}):
             marked = mark_sequence_breaks(to_spark(spark, chains.select(_NUMBERS)))
             marked = with_literal_state(marked) if reading is Reading.LITERAL else marked
             found = collect(marked)

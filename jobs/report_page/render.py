@@ -15,9 +15,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from jinja2.filters import do_mark_safe
 
-from jobs.app.logs import printable
+from jobs.app.logs import in_shell, printable
 from jobs.app.names import Names
-from jobs.app.shell_words import in_shell
 from jobs.report_page.arrange import short_id
 from jobs.report_page.messages import address
 

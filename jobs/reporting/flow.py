@@ -43,13 +43,10 @@ from udfs.derive.tables import schema_of
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Holds the rows that a report shows, by name, and what it was made from."""
+    """Holds the rows that a report shows, by name, and what they were chosen from."""
 
     rows: dict[str, Rows]
     chosen: Chosen
-    few: Few
-    sums: Frames
-    """Rows of `merged`, of all sessions."""
 
 
 def collect(engine: Engine[T], few: Few, options: Options) -> Collected:
@@ -62,7 +59,7 @@ def collect(engine: Engine[T], few: Few, options: Options) -> Collected:
     tops = listed(chosen, sums, accepted(engine, chosen.incidents, options.saved_messages), options)
     points = _drawn(engine, judged["verdicts"], few, chosen, tops, options)
     shown = tops | points | _beside(engine, few, points["points"], tops, options) | _proofs(engine, few, tops)
-    return Collected(rows_of(chosen, shown | limits(_with_sums(engine, few), chosen, tops)), chosen, few, sums)
+    return Collected(rows_of(chosen, shown | limits(_with_sums(engine, few), chosen, tops)), chosen)
 
 
 def _scopes(engine: Engine[T], verdicts: T, sessions: Sequence[str]) -> pl.DataFrame | None:

@@ -15,17 +15,16 @@ from jobs.app.config import Config
 from jobs.app.logs import progress, warn
 from jobs.replaying.sources import SOURCES
 from jobs.steps.replay import Replayed, recorded_options, replay_here, write_here
-from jobs.warehouse.provenance import derive, forget_step, sources_read
+from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import STREAMS
 from schemas.replay import VERDICTS
 from schemas.tables import REPLAYED
-from udfs.derive.columns import SEQUENCE
+from udfs.derive.columns import SEQUENCE, only_in_each
 from udfs.derive.frames import Frames
 
 _NAMED = 3
 """Sequences that are named."""
-_SAME_ROW = ("row_hash", "copy")
 
 
 def step(warehouse: Warehouse, config: Config) -> Summary:
@@ -41,7 +40,7 @@ def step(warehouse: Warehouse, config: Config) -> Summary:
         return {"not_judged_again": why}
     summary: Summary = {}
 
-    def write() -> None:
+    def write(_: object) -> None:
         made = replay_here(warehouse, config)
         there = {table.name: warehouse.read_local(table) for table in REPLAYED}
         found = differences(there, made)
@@ -56,27 +55,25 @@ def step(warehouse: Warehouse, config: Config) -> Summary:
         else:
             progress(f"maintain: {judged:,} messages are judged again: the tables of the replay are right")
 
-    recorded = recorded_options(config, ())
-    forget_step(warehouse, "replay")
-    derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **recorded)
+    derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, always=True, **recorded_options(config, ()))
     return summary
 
 
 def differences(there: Frames, made: Replayed) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
     """Returns the rows that only the tables have, and those that only the replay made; by name, where there are any."""
-    tables = {name: _only_in_one(rows, made.engine.tables[name]) for name, rows in there.items()}
+    tables = {name: _compared(rows, made.engine.tables[name]) for name, rows in there.items()}
     if made.renamed is not None:
         tables[STREAMS.name] = made.renamed, made.renamed
     return {name: rows for name, rows in tables.items() if any(only.height for only in rows)}
 
 
-def _only_in_one(there: pl.DataFrame, made: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _compared(there: pl.DataFrame, made: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Returns the rows that only the first table has, and those that only the second has; order does not matter."""
     one, other = (
         rows.with_columns(row_hash=rows.hash_rows()).with_columns(copy=pl.int_range(pl.len()).over("row_hash"))
         for rows in (there, made)
     )
-    return one.join(other, on=_SAME_ROW, how="anti"), other.join(one, on=_SAME_ROW, how="anti")
+    return only_in_each(one, other, ("row_hash", "copy"))
 
 
 def _why_not(warehouse: Warehouse, config: Config) -> str:

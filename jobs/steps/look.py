@@ -3,26 +3,33 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import polars as pl
 
-from jobs.app.capture_listing import Stamp, capture_files, stamps
+from jobs.app.capture_listing import Stamp, bytes_of, capture_files, most_in_memory, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.app.errors import UsageError
-from jobs.app.logs import step, warn
-from jobs.app.memory import bytes_of, most_in_memory
+from jobs.app.errors import JobError, UsageError
+from jobs.app.logs import progress, step, warn
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.standard_input import STANDARD_INPUT, received
 from jobs.engine.in_process import InProcess
-from jobs.reporting.flow import Collected
-from jobs.steps.at_once import derive_tables
+from jobs.ingestion import flow
+from jobs.replaying.conversations import unite
+from jobs.replaying.decoding import decode_table, quarantine_of
+from jobs.replaying.flow import Options, replay
+from jobs.replaying.in_process import accept_by_fold
+from jobs.replaying.sources import read_sources
+from jobs.reporting import balancing
 from jobs.steps.summary import summary, with_muted, with_names
 from schemas.incidents import INCIDENTS
+from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAMS
+from schemas.messages import DECODED_TABLES
 from schemas.outcomes import OUTCOMES
-from schemas.replay import FINDINGS
+from schemas.replay import FINDINGS, Reading, Scope
 from udfs.derive.report.findings import worst_incidents
 
 _STEPS = 4
@@ -42,10 +49,11 @@ def run(config: Config) -> Summary:
         warn("look: continue_from is left out of account, because look reads no tables: nightly does")
     names, muted = Names.read(config.names_file), read_muted(config.muted_file)
     with _captures(config) as (files, shown):
-        engine = derive_tables(files, config, shown, _STEPS)
+        engine = derive_tables(files, config, shown)
     with step("report" if config.out else "summary", _STEPS, _STEPS):
-        reported = _write_report(engine, config, names) if config.out else None
-        found = with_muted(with_names(summary(engine, "", names, reported), names), engine, muted)
+        if config.out:
+            _write_report(engine, config, names)
+        found = with_muted(with_names(summary(engine, "", names), names), engine, muted)
         del found["tables"]
         _add_proof(found, engine)
         found |= {"report": config.out} if config.out else {}
@@ -79,7 +87,7 @@ def _of_at_most(limit: int, captures: Sequence[str]) -> Mapping[str, Stamp]:
     return files
 
 
-def _write_report(engine: InProcess, config: Config, names: Names) -> Collected:
+def _write_report(engine: InProcess, config: Config, names: Names) -> None:
     """Writes the page to the place that --out names; what makes it is imported only where one is asked for."""
     from jobs.app.text_files import write_text  # noqa: PLC0415
     from jobs.report_page.render import render  # noqa: PLC0415
@@ -87,7 +95,6 @@ def _write_report(engine: InProcess, config: Config, names: Names) -> Collected:
 
     collected = page.collected_rows(engine, config)
     write_text(config.out, render(page.values(collected, config, "", names), names=names))
-    return collected
 
 
 def _add_proof(found: Summary, engine: InProcess) -> None:
@@ -121,3 +128,62 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return list(map(_plain, value))
     return value.isoformat() if isinstance(value, datetime) else value
+
+
+def derive_tables(files: Mapping[str, Stamp], config: Config, shown: Mapping[str, str]) -> InProcess:
+    """Returns an engine with the rows of all tables that `nightly` would make of these files.
+
+    `shown` says what files are called in the tables, if not by their own names.
+
+    Raises:
+        JobError: a file changed while it was read.
+    """
+    engine = InProcess()
+    with step("ingest", 1, _STEPS):
+        _ingest(engine, files, config, shown)
+    with step("decode", 2, _STEPS):
+        _decode(engine, config)
+    with step("replay", 3, _STEPS):
+        _replay(engine, config)
+    return engine
+
+
+def _ingest(engine: InProcess, files: Mapping[str, Stamp], config: Config, shown: Mapping[str, str]) -> None:
+    captures = flow.find_new_captures(engine, list(files), config.ingest)
+    size = sum(row["content_bytes"] for row in captures)
+    progress(f"ingest: {len(captures)} captures, {size / 1e6:.1f} MB")
+    flow.ingest(engine, captures, config.ingest, partial(_require_unchanged, files))
+    engine.replace(CAPTURES, engine.read(CAPTURES).with_columns(pl.col("uri").replace(shown)))
+
+
+def _require_unchanged(files: Mapping[str, Stamp]) -> None:
+    """Says which files grew: what was read of them is whole.
+
+    Raises:
+        JobError: another file changed.
+    """
+    for file, after in stamps(files).items():
+        if after == files[file]:
+            continue
+        if (after.size or 0) <= (files[file].size or 0):
+            raise JobError(f"{file} changed while it was read: look again.")
+        warn(f"{file} grew while it was read: what came meanwhile is left out.")
+
+
+def _decode(engine: InProcess, config: Config) -> None:
+    packets = engine.read(PACKETS)
+    for table in DECODED_TABLES:
+        engine.replace(table, decode_table(packets, table, config.hiding_key))
+    undecodable = quarantine_of(packets, config.quarantine_raw_bytes)
+    engine.replace(QUARANTINE, engine.union(engine.read(QUARANTINE), undecodable))
+
+
+def _replay(engine: InProcess, config: Config) -> None:
+    options = Options(Reading(config.reading), Scope(config.scope))
+    sources = read_sources(engine)
+    united = unite(engine, sources)
+    replay(engine, sources, united, accept_by_fold(engine, options.reading), options)
+    renamed = united.renamed_copies(sources.streams)
+    if renamed is not None:
+        engine.write(STREAMS, renamed, update=True)
+    balancing.balance(engine, balancing.REPLAYED)

@@ -7,8 +7,8 @@ capture that arrives later than that makes its connections start again: all of t
 these are gone, the late bytes go to quarantine. The rows of `internal_connections` themselves stay: without them a late
 capture would look like the first.
 
-Tables in a folder of this machine are clustered once the warehouse is too large to be held in memory; Spark alone can
-write them from then on. If `vacuum_hours` is 0, what their logs say of older versions is deleted, too: it contains
+Tables in a folder of this machine are clustered once there are too many messages to be replayed in memory; Spark alone
+can write them from then on. If `vacuum_hours` is 0, what their logs say of older versions is deleted, too: it contains
 values of rows that are gone.
 
 Registered tables get the view `message_history`, as replays make it, and in Unity Catalog keys and tags.
@@ -32,8 +32,8 @@ from jobs.steps import audit, in_memory, unchanged_run
 from jobs.transforms.retention import without_outdated_states
 from jobs.warehouse import damage, publish_lock
 from jobs.warehouse.catalog import describe
-from jobs.warehouse.checkpoint import checkpoint
 from jobs.warehouse.publish_lock import PublishLock
+from jobs.warehouse.spark_rows import checkpoint
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS
 from schemas.table import Table
@@ -45,15 +45,15 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse = Warehouse.of(spark, config)
     warehouse.require(CAPTURES, "ingest")
     with publish_lock.hold(warehouse, config.claim_seconds) as (held, lock):
-        with in_memory.hold_if_small(held, config) as small:
-            found = audit.step(in_memory.with_few_messages(small, config), config)
+        small = in_memory.with_few_messages(held, config)
+        found = audit.step(small, config)
         tables = [table for table in TABLES if held.has(table)]
         outdated = checkpoint(without_outdated_states(held.read(INTERNAL_CONNECTIONS), config.state_days))
         states = outdated.count()
         if states:
             held.merge(INTERNAL_CONNECTIONS, outdated, update=True)
         removed, added = 0, 0
-        is_large = held.log_place(CAPTURES) is not None and in_memory.has_outgrown(held, config)
+        is_large = held.is_local and small.local is None
         for table in tables:
             if is_large and table.clustered_by and not held.is_clustered(table):
                 held.cluster(table)
@@ -65,7 +65,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         lock.end_step()  # from here on nothing is rolled back to a version whose files VACUUM deletes
         for table in tables:
             held.vacuum(table, config.vacuum_hours)
-        if held.log_place(CAPTURES) is not None:
+        if held.is_local:
             run_in_parallel(partial(held.checkpoint, table) for table in tables)
             if not config.vacuum_hours:
                 _shorten_logs(held, lock, config, tables)
@@ -84,8 +84,8 @@ def _shorten_logs(held: Warehouse, lock: PublishLock, config: Config, tables: Se
     """
     before = held.versions(tables)
     lock.record()  # else the next run would go back to a version that is gone
-    for place in filter(None, map(held.log_place, tables)):
-        damage.shorten(place)
+    for table in tables:
+        damage.shorten(held.location(table.name))
     damage.forget(config.warehouse)
     after = held.versions(tables)
     lock.rename_versions(before, after)

@@ -4,13 +4,14 @@ import re
 from collections import defaultdict
 from ipaddress import ip_address
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
+import polars as pl
 
 from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.names import Names, skeleton
 from jobs.app.text_files import exists, write_text
+from jobs.engine.engine import Engine, T
+from jobs.engine.on_spark import engine_of
 from jobs.warehouse.store import Warehouse
 from schemas.messages import MESSAGES
 from schemas.replay import ENDS
@@ -18,13 +19,15 @@ from udfs.derive.replay.ends import NULL_GUID
 
 _DIRECT = re.compile(r"DIRECT=(?:OS|TCP|HTTPS?|SPX):/*([^\\/:]+)[\\/](?:.*[\\/])?([^\\/]+)$", re.IGNORECASE)
 _SHOWN = 3
+_MACHINES = ("source_queue_manager", "queue_manager_address")
+_QUEUES = ("destination_queue", "admin_queue", "response_queue")
 
 
 def step(warehouse: Warehouse, config: Config, names: Names) -> None:
     """Writes the skeleton of --names-skeleton, and in a catalog the view `names` if there are names."""
     if config.names_skeleton:
         kept = Names.read(config.names_skeleton) if exists(config.names_skeleton) else Names()
-        write_text(config.names_skeleton, skeleton(_seen(warehouse, kept.over(names))))
+        write_text(config.names_skeleton, skeleton(_seen(engine_of(warehouse), kept.over(names))))
         progress(f"names: wrote {config.names_skeleton}")
     if names and warehouse.catalog_schema:
         create_view(warehouse, names)
@@ -48,31 +51,31 @@ def _in_digits(text: str) -> str:
     return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
-def _seen(warehouse: Warehouse, names: Names) -> list[tuple[bool, str, str, str]]:
+def _seen(engine: Engine[T], names: Names) -> list[tuple[bool, str, str, str]]:
     """Returns what `skeleton` takes: all GUIDs, addresses and queues of the tables.
 
     A direct format name tells the machine and the queue. A response or an admin queue is the sender's own; a
     destination queue is the receiver's, unless the message names another queue manager.
     """
-    ends = warehouse.read(ENDS)
-    connections = ends.select("sender_guid", "address").distinct().collect()
-    queues = _queues(warehouse.read(MESSAGES), ends).collect()
+    seen = engine.bring(
+        ends=engine.read(ENDS, "stream_id", "sender_guid", "address", "receiver_guid", "receiver_by_address"),
+        queues=engine.distinct(engine.read(MESSAGES, "stream_id", *_MACHINES, *_QUEUES)),
+    )
+    ends = seen["ends"]
+    receivers = ends.select("stream_id", receiver=pl.coalesce("receiver_guid", "receiver_by_address"))
+    queues = seen["queues"].join(receivers, on="stream_id").select(*_MACHINES, *_QUEUES, "receiver").unique()
     hosts: dict[str, set[str]] = defaultdict(set)
     addresses: dict[str, set[str]] = defaultdict(set)
     guids: dict[str, set[str]] = defaultdict(set)
-    for row in connections:
-        guids[row.address] |= {row.sender_guid} - {None}
-        if row.sender_guid:
-            addresses[row.sender_guid].add(row.address)
+    for guid, address in ends.select("sender_guid", "address").unique().iter_rows():
+        guids[address] |= {guid} - {None}
+        if guid:
+            addresses[guid].add(address)
     named: dict[str, str] = {}
-    for row in queues:
-        addresses[row.source_queue_manager] |= set()
-        final = row.queue_manager_address in (None, NULL_GUID, row.receiver_guid)
-        for owner, queue in (
-            (row.source_queue_manager, row.admin_queue),
-            (row.source_queue_manager, row.response_queue),
-            (row.receiver_guid if final else None, row.destination_queue),
-        ):
+    for sender, final, destination, admin, response, receiver in queues.iter_rows():
+        addresses[sender] |= set()
+        is_receivers = final in (None, NULL_GUID, receiver)
+        for owner, queue in ((sender, admin), (sender, response), (receiver if is_receivers else None, destination)):
             if queue:
                 host, named[queue] = _direct(queue)
                 hosts[owner or ""] |= {host} - {""}
@@ -94,17 +97,6 @@ def _about(word: str, known: set[str]) -> str:
     """Returns the word and up to three of what is known; an empty text where nothing is."""
     shown, more = sorted(known)[:_SHOWN], len(known) - _SHOWN
     return " ".join([word, *shown, *([f"and {more} more"] if more > 0 else [])]) if known else ""
-
-
-def _queues(messages: DataFrame, ends: DataFrame) -> DataFrame:
-    """Returns the distinct queues of messages, with their senders and receivers."""
-    receivers = ends.select("stream_id", F.coalesce("receiver_guid", "receiver_by_address").alias("receiver_guid"))
-    queues = ("destination_queue", "admin_queue", "response_queue")
-    return (
-        messages.join(F.broadcast(receivers), "stream_id")
-        .select("source_queue_manager", "queue_manager_address", "receiver_guid", *queues)
-        .distinct()
-    )
 
 
 def _direct(queue: str) -> tuple[str, str]:

@@ -13,11 +13,11 @@ from jobs.app.logs import step
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.spark_session import StartingSession, open_session, starts_own_jvm
-from jobs.engine.of_warehouse import engine_of
+from jobs.engine.on_spark import engine_of
 from jobs.steps import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
 from jobs.steps import names as names_step
 from jobs.steps.summary import summary, with_muted, with_names
-from jobs.warehouse.publish_lock import PublishLock
+from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
 
 _STEPS = 5  # with the start of Spark
@@ -29,37 +29,33 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
     names = Names.read(config.names_file)
     muted = read_muted(config.muted_file)
     warehouse = Warehouse.of(spark, config)
-    with in_memory.hold(warehouse, config, files) as (held, lock):
+    with publish_lock.hold(warehouse, config.claim_seconds) as (held, lock):
         starting = spark if isinstance(spark, StartingSession) else None
+        # If it is killed, a night that needs no tasks is begun again, which is cheaper.
+        end_step = lock.end_step if starting is None else lambda: None
         with step("ingest", 1 if starting else 2, _STEPS):
             stamped = ingest.step(held, config, list(files))
-            _end_step(held, lock)
+            end_step()
         if starting:
             with step(STARTING, 2, _STEPS):
                 starting.wait()
         with step("decode", 3, _STEPS):
             decode.step(held, config)
-            _end_step(held, lock)
+            end_step()
         replayed = in_memory.with_few_messages(held, config)
         with step("replay", 4, _STEPS):
             replay.step(replayed, config)
             reconcile.step(replayed)
         with step("report", 5, _STEPS):
-            engine, reported = engine_of(replayed), report.step(replayed, config)
-            found = with_names(summary(engine, held.place, names, reported), names)
-            found = with_muted(found, engine, muted)
+            report.step(replayed, config)
+            engine = engine_of(replayed)
+            found = with_muted(with_names(summary(engine, held.place, names), names), engine, muted)
             names_step.step(replayed, config, names)
         place = report.destination(held, config)
         found |= {} if place is None else {"report": place}
         if not found["books"]["unbalanced"]:
             unchanged_run.remember(held, config, stamped, found)
     return found
-
-
-def _end_step(held: Warehouse, lock: PublishLock) -> None:
-    """Makes what was written so far stay when the run is killed; a small night is begun again, which is cheaper."""
-    if held.local is None:
-        lock.end_step()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -79,8 +75,7 @@ def _list(config: Config) -> Mapping[str, Stamp]:
 def _start(config: Config, files: Mapping[str, Stamp]) -> SparkSession:
     """Starts Spark, for a night that needs no tasks while its captures are read."""
     name = "msmq-replay nightly"
-    size = in_memory.size_in_process(config, files) if starts_own_jvm() else None
-    if size is not None:
-        return cast(SparkSession, StartingSession(name, size, verbose=config.verbose))
+    if starts_own_jvm() and in_memory.needs_no_tasks(config, files):
+        return cast(SparkSession, StartingSession(name, verbose=config.verbose))
     with step(STARTING, 1, _STEPS):
         return open_session(name, verbose=config.verbose)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from jobs.app import code_version
 from jobs.engine.in_process import InProcess
-from jobs.engine.of_warehouse import engine_of
+from jobs.engine.on_spark import engine_of
 from jobs.reporting import balancing
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Warehouse
@@ -23,10 +23,10 @@ _BOOKS = {INGESTED: balancing.INGESTED, DECODED: balancing.DECODED, REPLAYED: ba
 def step(warehouse: Warehouse, tables: Sequence[Table] = REPLAYED) -> bool:
     """Balances the books of INGESTED, DECODED or REPLAYED tables, unless that was done; returns whether it did."""
 
-    def write() -> None:
+    def write(_: object) -> None:
         engine = engine_of(warehouse)
         balancing.balance(engine, _BOOKS[tuple(tables)])
         if isinstance(engine, InProcess):
-            warehouse.replace_local(BOOKS, engine.read(BOOKS))
+            warehouse.replace(BOOKS, engine.read(BOOKS))
 
     return derive(warehouse, "books", (BOOKS,), tables, write, code=code_version.results_hash())

@@ -11,13 +11,14 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from jobs.app.capture_listing import capture_files, stamps
+from jobs.app.capture_listing import capture_files
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.parallel import run_in_parallel
-from jobs.engine.of_warehouse import engine_of
+from jobs.engine.on_spark import engine_of
 from jobs.steps import decode, in_memory, ingest, reconcile, replay
 from jobs.steps.summary import summary
+from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, PACKETS
 from schemas.tables import INGESTED
@@ -29,13 +30,14 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse.require(CAPTURES, "ingest")
     warehouse.require(PACKETS, "ingest")
     files = capture_files(config.captures) if config.captures else []
-    with in_memory.hold(warehouse, config, stamps(files), mends=True) as (held, lock):
-        run_in_parallel(partial(held.create, table) for table in INGESTED)
+    with publish_lock.hold(warehouse, config.claim_seconds, mends=True) as (locked, lock):
+        run_in_parallel(partial(locked.create, table) for table in INGESTED)
         if files:
-            ingest.step(held, config, files)
+            ingest.step(locked, config, files)
             lock.end_step()
-        derived = {"decode": decode.step(held, config)}
+        derived = {"decode": decode.step(locked, config)}
         lock.end_step()
+        held = in_memory.with_few_messages(locked, config)
         derived |= {"replay": replay.step(held, config), "books": reconcile.step(held)}
         again = [step for step, was_derived in derived.items() if was_derived]
         return {"undone": lock.rolled_back, "derived_again": again} | summary(engine_of(held), held.place)

@@ -8,32 +8,33 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import polars as pl
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from jobs.app import code_version
 from jobs.app.command import Summary
 from jobs.app.config import Config
+from jobs.app.errors import UsageError
 from jobs.app.logs import progress
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.engine.in_process import InProcess
-from jobs.engine.of_warehouse import engine_of
-from jobs.engine.on_spark import OnSpark
+from jobs.engine.on_spark import OnSpark, engine_of
 from jobs.replaying.conversations import unite
 from jobs.replaying.flow import BY_SEQUENCE, Options, replay
 from jobs.replaying.settled import LastReplay
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.replaying.windows import accept_in_memory, accept_on_spark
-from jobs.steps import in_memory, previous_warehouse, reconcile
+from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import replay_summary, with_muted, with_names
+from jobs.warehouse import publish_lock
 from jobs.warehouse.catalog import create_history
-from jobs.warehouse.local_tables import collect
-from jobs.warehouse.provenance import derive, sources_read
+from jobs.warehouse.provenance import derive
+from jobs.warehouse.spark_rows import collect
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import STREAMS
 from schemas.messages import MESSAGES
-from schemas.replay import Reading, Scope
+from schemas.replay import ENDS, STATES, Reading, Scope
 from schemas.table import Table
 from schemas.tables import REPLAYED
 
@@ -42,7 +43,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     """Replays all sessions; returns the summary."""
     warehouse = Warehouse.of(spark, config)
     warehouse.require(MESSAGES, "decode")
-    with in_memory.hold(warehouse, config) as (locked, _):
+    with publish_lock.hold(warehouse, config.claim_seconds) as (locked, _):
         held = in_memory.with_few_messages(locked, config)
         step(held, config)
         reconcile.step(held)
@@ -55,15 +56,15 @@ def run(spark: SparkSession, config: Config) -> Summary:
 def step(warehouse: Warehouse, config: Config) -> bool:
     """Replays all sessions, unless that was done for these versions and options; returns whether it was still to do."""
     warehouse.require(MESSAGES, "decode")
-    resumed = previous_warehouse.version(warehouse.spark, config)
+    resumed = previous_version(warehouse, config)
     recorded = recorded_options(config, resumed)
 
-    def write() -> None:
+    def write(read: Mapping[str, int]) -> None:
         if warehouse.local is None:
             _replay_on_spark(warehouse, config)
         else:
-            read = {} if resumed else sources_read(warehouse, "replay", REPLAYED, **recorded)
-            write_here(warehouse, replay_here(warehouse, config, LastInWarehouse(warehouse, read) if read else None))
+            last = LastInWarehouse(warehouse, read) if read and not resumed else None
+            write_here(warehouse, replay_here(warehouse, config, last))
 
     derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **recorded)
     if not derived:
@@ -109,7 +110,7 @@ class Replayed(NamedTuple):
 def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = None) -> Replayed:
     """Replays a warehouse that is held in memory, and writes nothing; without a `last` replay, all is judged."""
     engine = InProcess(load=warehouse.read_local)
-    before = [None if rows is None else collect(rows) for rows in previous_warehouse.tables(warehouse.spark, config)]
+    before = [None if rows is None else collect(rows) for rows in _previous_tables(warehouse, config)]
     sources = read_sources(engine, *before)
     united = unite(engine, sources)
     options = _options(config)
@@ -119,18 +120,11 @@ def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = 
 
 def write_here(warehouse: Warehouse, made: Replayed) -> None:
     """Writes what a replay in this process has made."""
-    run_in_parallel(partial(_write, warehouse, table, made.engine.read(table), made.gone) for table in REPLAYED)
+    gone = {table: made.gone if table in BY_SEQUENCE else None for table in REPLAYED}
+    run_in_parallel(partial(warehouse.replace_rows, table, gone[table], made.engine.read(table)) for table in REPLAYED)
     if made.renamed is not None and made.renamed.height:
         warehouse.create(STREAMS)
         warehouse.replace_rows(STREAMS, made.renamed.select(STREAMS.key), made.renamed)
-
-
-def _write(warehouse: Warehouse, table: Table, rows: pl.DataFrame, gone: pl.DataFrame | None) -> None:
-    """Writes what was derived of a table: all rows, or those of the sequences of which the rows are `gone`."""
-    if gone is None or table not in BY_SEQUENCE:
-        warehouse.replace_local(table, rows)
-    else:
-        warehouse.replace_rows(table, gone, rows)
 
 
 def _options(config: Config) -> Options:
@@ -140,7 +134,7 @@ def _options(config: Config) -> Options:
 def _replay_on_spark(warehouse: Warehouse, config: Config) -> None:
     """Replays a warehouse in tasks."""
     engine = OnSpark(warehouse)
-    sources = read_sources(engine, *previous_warehouse.tables(warehouse.spark, config))
+    sources = read_sources(engine, *_previous_tables(warehouse, config))
     united = unite(engine, sources)
     options = _options(config)
     replay(engine, sources, united, accept_on_spark(engine, options.reading), options)
@@ -148,3 +142,36 @@ def _replay_on_spark(warehouse: Warehouse, config: Config) -> None:
     if renamed is not None and engine.count(renamed := engine.keep(renamed)):
         warehouse.create(STREAMS)
         warehouse.merge(STREAMS, engine.there(renamed), update=True)
+
+
+def _previous_tables(warehouse: Warehouse, config: Config) -> tuple[DataFrame | None, DataFrame | None]:
+    """Reads the receivers' STATES and the streams' ENDS of the warehouse that this one continues, if it does."""
+    previous = _previous_warehouse(warehouse, config)
+    return (previous.read(STATES), previous.read(ENDS)) if previous else (None, None)
+
+
+def previous_version(warehouse: Warehouse, config: Config) -> list[Any]:
+    """Returns the place and the versions of these tables; an empty list where there is no previous warehouse.
+
+    Raises:
+        UsageError: the previous warehouse lacks the tables, as one of an older version does, or is this one.
+    """
+    previous = _previous_warehouse(warehouse, config)
+    if not previous:
+        return []
+    publish_lock.require_whole(previous.folder, previous.catalog_schema)
+    for table in (STATES, ENDS):
+        previous.require(table, "replay", " there")
+    return [previous.place, previous.versions([STATES, ENDS])]
+
+
+def _previous_warehouse(warehouse: Warehouse, config: Config) -> Warehouse | None:
+    """Returns the previous warehouse: a folder if this one is a folder, a schema if this one is a schema."""
+    place = config.continue_from
+    if not place:
+        return None
+    spark = warehouse.spark
+    previous = Warehouse(spark, catalog_schema=place) if warehouse.catalog_schema else Warehouse(spark, place)
+    if previous.place == warehouse.place:
+        raise UsageError(f"A warehouse cannot continue itself: give --continue-from another place than {place}.")
+    return previous

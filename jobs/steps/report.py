@@ -14,10 +14,9 @@ from jobs.app.logs import progress, warn
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.text_files import exists, read_text, write_text
-from jobs.engine.of_warehouse import engine_of
+from jobs.engine.on_spark import engine_of
 from jobs.report_page import arrange
 from jobs.report_page.render import files, render
-from jobs.reporting.flow import Collected
 from jobs.steps import in_memory, page
 from jobs.warehouse.publish_lock import require_whole
 from jobs.warehouse.store import Warehouse
@@ -47,29 +46,24 @@ def run(spark: SparkSession, config: Config) -> Summary:
     place = destination(warehouse, config)
     if place is None:
         raise UsageError("Say where the report goes: --out FILE. Registered tables have no folder for it.")
-    with in_memory.hold_if_small(warehouse, config) as held:
-        step(in_memory.with_few_messages(held, config), config)
+    step(in_memory.with_few_messages(warehouse, config), config)
     return {"report": place}
 
 
-def step(warehouse: Warehouse, config: Config) -> Collected | None:
-    """Writes the report, unless it has no place or is already there for the same tables and options.
-
-    Returns what it was made from; None where it was not written.
-    """
+def step(warehouse: Warehouse, config: Config) -> None:
+    """Writes the report, unless it has no place or is already there for the same tables and options."""
     place = destination(warehouse, config)
     if place is None:
         warn("report: not written, as registered tables have no folder for it: give --out FILE")
-        return None
+        return
     warehouse.require(INCIDENTS, "replay")
     made_from = mark(warehouse, config)
     if made_from in head(place):
         progress(f"report: nothing new in {place}")
-        return None
+        return
     names = Names.read(config.names_file)
     collected = page.collected_rows(engine_of(warehouse), config)
     write_text(place, render(page.values(collected, config, warehouse.place, names), made_from, names))
-    return collected
 
 
 def mark(warehouse: Warehouse, config: Config) -> str:

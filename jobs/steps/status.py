@@ -2,13 +2,13 @@
 
 from typing import Any
 
+import polars as pl
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.capture_listing import capture_files
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.engine.of_warehouse import engine_of
+from jobs.engine.on_spark import engine_of
 from jobs.replaying.sources import SOURCES
 from jobs.steps import decode, reconcile
 from jobs.steps.summary import ingest_summary
@@ -39,26 +39,23 @@ def run(spark: SparkSession, config: Config) -> Summary:
     publish_lock.require_whole(warehouse.folder, warehouse.catalog_schema)
     warehouse.require(CAPTURES, "ingest")
     lock = publish_lock.read_state(warehouse)
-    found = ingest_summary(engine_of(warehouse), warehouse.place)
-    captures = warehouse.read(CAPTURES)
-    first, last, ingested = captures.agg(
-        F.min("first_captured_at"), F.max("last_captured_at"), F.max("ingested_at")
-    ).collect()[0]
-    damaged = captures.where(F.col("status") != CaptureStatus.OK.value).orderBy(F.desc("ingested_at"), "uri")
-    return found | {
-        "first_captured_at": _text(first),
-        "last_captured_at": _text(last),
-        "last_ingested_at": _text(ingested),
+    engine = engine_of(warehouse)
+    captures = engine.bring(captures=engine.read(CAPTURES))["captures"]
+    damaged = captures.filter(pl.col("status") != CaptureStatus.OK.value)
+    damaged = damaged.sort("ingested_at", "uri", descending=[True, False]).head(_NAMED)
+    return ingest_summary(engine, warehouse.place) | {
+        "first_captured_at": _text(captures["first_captured_at"].min()),
+        "last_captured_at": _text(captures["last_captured_at"].max()),
+        "last_ingested_at": _text(captures["ingested_at"].max()),
         "damaged_captures": [
-            f"{row['uri']}: {row['status']}, {row['reason']}"
-            for row in damaged.select("uri", "status", "reason").limit(_NAMED).collect()
+            f"{uri}: {status}, {reason}" for uri, status, reason in damaged.select("uri", "status", "reason").rows()
         ],
-        "pending": _pending(warehouse, config, lock.derived if lock else {}),
+        "pending": _pending(warehouse, config, lock.derived if lock else {}, captures["uri"]),
         "runs": [] if lock is None or lock.is_released else [f"{lock.owner}: {_state(lock, config)}"],
     }
 
 
-def _pending(warehouse: Warehouse, config: Config, derived: Derived) -> dict[str, Any]:
+def _pending(warehouse: Warehouse, config: Config, derived: Derived, known: pl.Series) -> dict[str, Any]:
     """Returns why each step has something to do, and how many files have a name that is not in `captures`."""
     pending: dict[str, Any] = {}
     for step, (tables, sources) in _DERIVED.items():
@@ -69,8 +66,7 @@ def _pending(warehouse: Warehouse, config: Config, derived: Derived) -> dict[str
         elif stale:
             pending[step] = f"out of date: {', '.join(stale)}"
     if config.captures:
-        files = warehouse.spark.createDataFrame([(file,) for file in capture_files(config.captures)], "uri string")
-        pending["captures"] = files.join(warehouse.read(CAPTURES), "uri", "left_anti").count()
+        pending["captures"] = len({*capture_files(config.captures)} - {*known})
     return pending
 
 

@@ -10,7 +10,7 @@ from jobs.app.muted import Muted
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.reporting.few import SUMMARIZED, read_few
-from jobs.reporting.flow import Collected, accepted
+from jobs.reporting.flow import accepted
 from jobs.steps.headline import NOT_TOLD, headline, headline_figures, located, second
 from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
@@ -23,7 +23,6 @@ from udfs.derive.report.messages import QUEUE, accepted_counts, conflicts, harm_
 from udfs.derive.report.rows import Row, with_nanoseconds
 from udfs.derive.report.summary import (
     count_muted,
-    judged,
     kinds_by_severity,
     lost_by,
     machines_to_blame,
@@ -61,33 +60,27 @@ def replay_summary(engine: Engine[T], names: Names | None = None) -> dict[str, A
     return {table.name: counts[table.name] for table, _ in _REPLAYED} | outcome_summary(engine, names) | books
 
 
-def summary(
-    engine: Engine[T], place: str, names: Names | None = None, reported: Collected | None = None
-) -> dict[str, Any]:
-    """Returns all of these; with what is `reported` of the same tables, sums over them are not taken again."""
-    known = {VERDICTS: judged(reported.sums["arrivals"])} if reported else {}
-    counts = _count_rows(engine, _CAPTURES + _DECODED + _REPLAYED, known)
+def summary(engine: Engine[T], place: str, names: Names | None = None) -> dict[str, Any]:
+    """Returns all of these."""
+    counts = _count_rows(engine, _CAPTURES + _DECODED + _REPLAYED)
     replayed = {table.name: counts[table.name] for table, _ in _REPLAYED}
     found = {"tables": place, "captures": counts["captures"]} | _decoded(counts) | replayed
-    return found | outcome_summary(engine, names, reported)
+    return found | outcome_summary(engine, names)
 
 
-def outcome_summary(engine: Engine[T], names: Names | None = None, reported: Collected | None = None) -> dict[str, Any]:
+def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, Any]:
     """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`.
 
     `lost_by` names the senders and queues with most lost messages, `worst_incidents` tells what happened, where to
     go and what to do, the worst first, and `findings_by_severity` counts the kinds of each severity.
     Under the literal reading, which tells none of this, the headline says so, and `lost` and `stuck` are None.
     """
-    few = reported.few if reported else read_few(engine, *SUMMARIZED)
+    few = read_few(engine, *SUMMARIZED)
     sums = sums_of_sessions(few["sessions"])
     if sums["not_told"]:
         return {"headline": NOT_TOLD, "outcomes": {}, "lost": None, "lost_by": [], "stuck": None, "severities": {}}
-    if reported:
-        queues = reported.sums["queues"]
-    else:
-        harm = engine.read(OUTCOMES, *QUEUE, "lost", "stuck", "numbers", "first_seen_at")
-        queues = engine.gather(harm_by_queue, outcomes=harm)[ONE]
+    harm = engine.read(OUTCOMES, *QUEUE, "lost", "stuck", "numbers", "first_seen_at")
+    queues = engine.gather(harm_by_queue, outcomes=harm)[ONE]
     where = places(queues).row(0, named=True)
     row = {name: value or 0 for name, value in sums.items()}
     by_severity: dict[str, dict[str, int]] = {severity.value: {} for severity in reversed(Severity)}
@@ -103,7 +96,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None, reported: Col
         errors=severities[Severity.ERROR.value],
     )
     incidents = few["incidents"]
-    since = _accepted_since(engine, incidents, reported)
+    since = _accepted_since(engine, incidents)
     return {
         "headline": headline(located(figures, where, machines_to_blame(incidents), names or Names())),
         "outcomes": {name: count for name, count in outcomes.items() if count},
@@ -116,16 +109,13 @@ def outcome_summary(engine: Engine[T], names: Names | None = None, reported: Col
     }
 
 
-def _accepted_since(engine: Engine[T], incidents: pl.DataFrame, reported: Collected | None) -> dict[str, Row]:
-    """Returns what was accepted since numbers were used again, by their sender: as the page lists it, if there is one.
+def _accepted_since(engine: Engine[T], incidents: pl.DataFrame) -> dict[str, Row]:
+    """Returns what was accepted since numbers were used again, by their sender.
 
     `accepted_since` is that time, and `accepted_from` has the messages of each address.
     """
-    if reported:
-        since, counts = (reported.rows[name] for name in ("conflicts", "accepted_counts"))
-    else:
-        since = with_nanoseconds(conflicts(incidents), since_ns="since").to_dicts()
-        counts = accepted_counts(accepted(engine, incidents, 0)["counts"]).to_dicts()
+    since = with_nanoseconds(conflicts(incidents), since_ns="since").to_dicts()
+    counts = accepted_counts(accepted(engine, incidents, 0)["counts"]).to_dicts()
     rows = sorted(counts, key=lambda row: row["address"] or "")
     return {
         sender: {
@@ -165,23 +155,16 @@ def _told(incident: Row, accepted_since: Mapping[str, Row]) -> Row:
     }
 
 
-def _count_rows(
-    engine: Engine[T], columns: Sequence[tuple[Table, str]], known: Mapping[Table, pl.DataFrame] | None = None
-) -> Counts:
+def _count_rows(engine: Engine[T], columns: Sequence[tuple[Table, str]]) -> Counts:
     """Counts the rows of each table by the values of one column, the most frequent value first.
 
-    `decoded_alone` is counted over all tables that have it. `known` are sums that were taken before: `count` per value.
+    `decoded_alone` is counted over all tables that have it.
     """
-    known = known or {}
-    sums = {
-        f"{table.name} {column}": engine.sum_up(engine.read(table, column), [column])
-        for table, column in columns
-        if table not in known
-    }
+    sums = {f"{table.name} {column}": engine.sum_up(engine.read(table, column), [column]) for table, column in columns}
     found = engine.bring(**sums)
     counts: dict[str, Counter[Any]] = {}
     for table, column in columns:
-        rows = known[table] if table in known else found[f"{table.name} {column}"]
+        rows = found[f"{table.name} {column}"]
         of_name = counts.setdefault(column if column == "decoded_alone" else table.name, Counter())
         of_name.update(dict(rows.select(pl.col(column).cast(pl.String), "count").iter_rows()))
     return {

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -21,6 +21,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
@@ -31,15 +34,12 @@ from jobs.warehouse import log
 from jobs.warehouse.durable import sync
 from jobs.warehouse.gone import Gone
 from jobs.warehouse.local_files import FILE, FILE_OF_ROW, Derive, deriving_files, read_files, write_file, writing_files
-from jobs.warehouse.local_tables import nullable, to_spark
+from jobs.warehouse.spark_rows import nullable, to_spark
 from schemas.table import LONG, STRING, Table, row
 from udfs.derive.frames import to_arrow
 from udfs.derive.tables import schema_of
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
 
 _FEATURES = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed"}
 """What a table may need of its writers so that delta-rs, and this module, can write it."""
@@ -50,8 +50,6 @@ _INVALID = re.compile("JobError: (.*)")
 _GROUP = row(file=STRING, row_group=LONG)
 Read = Callable[[Sequence[str], pa.Schema], pl.DataFrame]
 """Returns the columns of a schema from files."""
-
-
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 """Marks for a terminal, which delta-rs puts between the parts of an error."""
@@ -60,17 +58,17 @@ _FILE_ROWS = 200_000
 """Most rows of a file that this process writes."""
 _CHECKPOINT_EVERY = 10
 """Versions after which a checkpoint is made; Delta's own default."""
-
-
-_opened: dict[str, tuple[log.Entry | None, "DeltaTable"]] = {}
+_ONCE: Any = {
+    "commit_properties": CommitProperties(max_commit_retries=0),
+    "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+}
+"""How delta-rs commits: after the version that was read or not at all, and not yet with a checkpoint."""
+_opened: dict[str, tuple[log.Entry | None, DeltaTable]] = {}
 """The tables that this process has opened, as they were when the log ended with this entry."""
 
 
 def create(place: str, table: Table, properties: Mapping[str, str]) -> None:
     """Creates the table in the folder `place`, without rows, unless the folder holds it or something else."""
-    from deltalake import DeltaTable, Schema  # noqa: PLC0415 - a night with nothing new does without
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
-
     folder = Path(place)
     if folder.exists() and any(found.name != log.FOLDER for found in folder.iterdir()):
         return
@@ -82,7 +80,7 @@ def create(place: str, table: Table, properties: Mapping[str, str]) -> None:
             description=table.comment,
             configuration={**properties, **needs},
             raise_if_key_not_exists=False,
-            **_once(),
+            **_ONCE,
         )
     except (DeltaError, OSError) as error:
         if not log.versions(place):  # else another run has created it
@@ -92,38 +90,27 @@ def create(place: str, table: Table, properties: Mapping[str, str]) -> None:
 
 
 def write(
-    place: str, table: Table, rows: pl.DataFrame, check_lock: Callable[[], None], *, overwrite: bool = False
+    place: str, table: Table, rows: pl.DataFrame | DataFrame, check_lock: Callable[[], None], *, overwrite: bool = False
 ) -> bool:
     """Appends the rows to the table at this place, or replaces all its rows; returns whether it could.
 
-    The lock is checked between the look at the log and the commit: a run that took this one for dead has either made a
-    commit of its own by then, which takes the version, or the check fails.
+    Of rows on Spark, tasks write the files. The lock is checked between the look at the log and the commit: a run that
+    took this one for dead has either made a commit of its own by then, which takes the version, or the check fails.
 
     Raises:
-        ConflictError: another run took this one for dead, or writes to the table all the time.
+        ConflictError: another run took this one for dead, writes to the table all the time, or wrote to it before the
+        rows of tasks could replace its.
         JobError: a value is missing where none may be, or is not one of those that its column can have.
-    """
-    if _open(place) is None:
-        return False
-    return _add(place, _written(place, table, rows), check_lock, overwrite=overwrite)
-
-
-def write_in_tasks(
-    place: str, table: Table, rows: DataFrame, check_lock: Callable[[], None], *, overwrite: bool = False
-) -> bool:
-    """Does what `write` does with rows on Spark, whose tasks write the files; returns whether it could.
-
-    Raises:
-        ConflictError: as `write` does, and where another run wrote to the table before these rows could replace its.
-        JobError: as `write` does.
     """
     delta = _open(place)
     if delta is None:
         return False
+    if isinstance(rows, pl.DataFrame):
+        return _add(place, _written(place, table, rows), check_lock, overwrite=overwrite)
     version = delta.version()
     files = _written_in_tasks(rows, writing_files(place, table))
-    if overwrite and log.versions(place)[0] != version:
-        raise ConflictError(f"Something else wrote {table.name} at the same time.")
+    if overwrite:
+        _require_version(place, version)
     return _add(place, files, check_lock, overwrite=overwrite)
 
 
@@ -135,7 +122,7 @@ def derive_in_tasks(
     Tasks read its files, and write others, so that no row comes to the JVM. Returns whether it could.
 
     Raises:
-        ConflictError: as `write_in_tasks` does. JobError: as `write` does.
+        ConflictError, JobError: as `write` does.
     """
     there = files(source)
     opened = {table: _open(place) for table, place in places.items()}
@@ -146,10 +133,14 @@ def derive_in_tasks(
     rows = to_spark(spark, pl.DataFrame(groups, schema_of(_GROUP))).repartition(tasks(len(groups)))
     made = _written_in_tasks(rows, deriving_files(places, work))
     for table, version in before.items():
-        if log.versions(places[table])[0] != version:
-            raise ConflictError(f"Something else wrote {table.name} at the same time.")
+        _require_version(places[table], version)
         _add(places[table], [one for one in made if one["table"] == table.name], check_lock, overwrite=True)
     return True
+
+
+def _require_version(place: str, version: int) -> None:
+    if log.versions(place)[0] != version:
+        raise ConflictError(f"Something else wrote {Path(place).name} at the same time.")
 
 
 def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:
@@ -164,8 +155,8 @@ def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[]
     """Commits rows of FILE, in addition to the table's files or in their place."""
     added = _added(files)
 
-    def commit(delta: "DeltaTable") -> None:
-        delta.create_write_transaction(added, "overwrite" if overwrite else "append", delta.schema(), **_once())
+    def commit(delta: DeltaTable) -> None:
+        delta.create_write_transaction(added, "overwrite" if overwrite else "append", delta.schema(), **_ONCE)
 
     return _commit(place, check_lock, commit)
 
@@ -173,38 +164,35 @@ def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[]
 def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check_lock: Callable[[], None]) -> bool:
     """Deletes the rows that are `gone`, and appends others, in one commit; returns whether it could.
 
-    Only files with a row that is gone are written again.
+    Only files with a row that is gone are written again; where there is nothing to do, nothing is committed.
 
     Raises:
         ConflictError: something else wrote to the table meanwhile. JobError: as `write` does.
     """
-    from deltalake.transaction import RemoveAction  # noqa: PLC0415
-
-    read = _open(place)
+    read = None if files(place) is None else open_table(place)
     if read is None:
         return False
     version = read.version()
-    removed, files = [], _written(place, table, rows)
-    for one in _files_with(gone, place, table, read):
+    with_gone = _files_with(gone, place, table, read)
+    if not with_gone and not rows.height:
+        return True
+    if _open(place) is None:
+        return False
+    removed, written = [], _written(place, table, rows)
+    for one in with_gone:
         removed.append(RemoveAction(one["path"], True, time.time_ns() // 1_000_000, one["size_bytes"], {}))
         there = read_files([_file(place, one["path"])], table.arrow)
-        files += _written(place, table, there.filter(~gone.find(there)))
+        written += _written(place, table, there.filter(~gone.find(there)))
 
-    def commit(delta: "DeltaTable") -> None:
+    def commit(delta: DeltaTable) -> None:
         if delta.version() != version:
             raise ConflictError(f"Something else wrote {table.name} at the same time.")
-        delta.create_write_transaction([*_added(files), *removed], "append", delta.schema(), **_once())
+        delta.create_write_transaction([*_added(written), *removed], "append", delta.schema(), **_ONCE)
 
-    return not (files or removed) or _commit(place, check_lock, commit, attempts=1)
-
-
-def has_any(place: str, table: Table, gone: Gone) -> bool:
-    """Returns whether the table at this place may have rows that are `gone`; also where Spark has to find out."""
-    delta = None if files(place) is None else open_table(place)
-    return delta is None or bool(_files_with(gone, place, table, delta))
+    return _commit(place, check_lock, commit, attempts=1)
 
 
-def _files_with(gone: Gone, place: str, table: Table, delta: "DeltaTable") -> list[Mapping[str, Any]]:
+def _files_with(gone: Gone, place: str, table: Table, delta: DeltaTable) -> list[Mapping[str, Any]]:
     """Returns `path` and `size_bytes` of the files with rows that are gone."""
     schema = pa.schema([table.arrow.field(name) for name in gone.columns])
     there = pa.table(delta.get_add_actions(flatten=True))
@@ -232,8 +220,6 @@ def _file(place: str, path: str) -> str:
 
 
 def _added(files: Sequence[Mapping[str, Any]]) -> list[Any]:
-    from deltalake.transaction import AddAction  # noqa: PLC0415
-
     return [AddAction(one["name"], one["size"], {}, one["modified_ms"], True, one["statistics"]) for one in files]
 
 
@@ -250,7 +236,7 @@ def restore(place: str, version: int, check_lock: Callable[[], None]) -> bool:
         return False
     if not all(Path(place, file).exists() for file in before.get_add_actions().column("path").to_pylist()):
         return False
-    return _commit(place, check_lock, lambda delta: delta.restore(version, **_once()) and None)
+    return _commit(place, check_lock, lambda delta: delta.restore(version, **_ONCE) and None)
 
 
 def read(place: str, schema: pa.Schema, most: int | None = None, read: Read = read_files) -> pl.DataFrame | None:
@@ -272,7 +258,7 @@ def files(place: str, version: int | None = None) -> list[str] | None:
     return _files_of(place, open_table(place, version))
 
 
-def _files_of(place: str, delta: "DeltaTable | None") -> list[str] | None:
+def _files_of(place: str, delta: DeltaTable | None) -> list[str] | None:
     # A later reader has deletion vectors, or other names of columns.
     if delta is None or delta.protocol().min_reader_version != 1 or delta.metadata().partition_columns:
         return None
@@ -286,7 +272,7 @@ def count(place: str) -> int | None:
     return None if counts is None or counts.null_count else pc.sum(counts).as_py() or 0
 
 
-def _add_actions(delta: "DeltaTable") -> pa.Table:
+def _add_actions(delta: DeltaTable) -> pa.Table:
     """Returns a row for each file of the table, with its `path` and `size_bytes`."""
     return pa.table(delta.get_add_actions())
 
@@ -298,8 +284,8 @@ def set_properties(place: str, pairs: Mapping[str, str]) -> bool:
         ConflictError: another run made that version.
     """
 
-    def commit(delta: "DeltaTable") -> None:
-        delta.alter.set_table_properties(dict(pairs), raise_if_not_exists=False, **_once())
+    def commit(delta: DeltaTable) -> None:
+        delta.alter.set_table_properties(dict(pairs), raise_if_not_exists=False, **_ONCE)
 
     return _commit(place, lambda: None, commit, attempts=1)
 
@@ -311,15 +297,13 @@ def read_properties(place: str) -> dict[str, str] | None:
 
 
 def _commit(
-    place: str, check_lock: Callable[[], None], commit: Callable[["DeltaTable"], None], attempts: int = _ATTEMPTS
+    place: str, check_lock: Callable[[], None], commit: Callable[[DeltaTable], None], attempts: int = _ATTEMPTS
 ) -> bool:
     """Makes the version after the one that it reads; reads again if another run has made it. Returns whether it could.
 
     Raises:
         ConflictError: each time, another run has made it. JobError: delta-rs cannot commit.
     """
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
-
     for _ in range(attempts):
         delta = _open(place)
         if delta is None:
@@ -346,8 +330,6 @@ def _checkpoint(place: str) -> None:
 
     The commits stand without it.
     """
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
-
     delta, entries = open_table(place), Path(place, log.FOLDER)
     if delta is None:
         return
@@ -359,7 +341,7 @@ def _checkpoint(place: str) -> None:
         warn(f"{place}: no checkpoint could be made: {first_line(error)}")
 
 
-def _open(place: str) -> "DeltaTable | None":
+def _open(place: str) -> DeltaTable | None:
     """Returns the table as it is; None where Spark has to write it."""
     delta = open_table(place)
     if delta is None:
@@ -369,15 +351,12 @@ def _open(place: str) -> "DeltaTable | None":
     return delta if features <= _FEATURES else None
 
 
-def open_table(place: str, version: int | None = None) -> "DeltaTable | None":
+def open_table(place: str, version: int | None = None) -> DeltaTable | None:
     """Returns the table in a version, by default the newest; None where delta-rs cannot tell it.
 
     The newest is one object as long as this process runs, and goes on with the log: a month of commits takes longer
     to read than most tables.
     """
-    from deltalake import DeltaTable  # noqa: PLC0415
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415
-
     try:
         if version is not None:
             return DeltaTable(place, version=version)
@@ -391,16 +370,6 @@ def open_table(place: str, version: int | None = None) -> "DeltaTable | None":
     except DeltaError:
         return None
     return delta
-
-
-def _once() -> dict[str, Any]:
-    """Returns how delta-rs commits: after the version that was read or not at all, and not yet with a checkpoint."""
-    from deltalake import CommitProperties, PostCommitHookProperties  # noqa: PLC0415
-
-    return {
-        "commit_properties": CommitProperties(max_commit_retries=0),
-        "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
-    }
 
 
 def _failure(place: str, error: Exception) -> JobError:

@@ -23,10 +23,14 @@ def derive(
     step: str,
     tables: Sequence[Table],
     sources: Sequence[Table],
-    write: Callable[[], None],
+    write: Callable[[Mapping[str, int]], None],
+    *,
+    always: bool = False,
     **options: Any,
 ) -> bool:
     """Has `write` derive the tables, unless they were derived from the sources as they are; returns whether it did.
+
+    With `always`, it does so in any case. `write` gets what `sources_read` returns.
 
     Tables that do not exist, or are of another declaration, are created first. The run holds the publish lock.
     A table that is a source as well has a column that `write` fills in.
@@ -35,25 +39,20 @@ def derive(
         ConflictError: something that does not take the publish lock wrote a source meanwhile.
     """
     derived = _held(warehouse).derived
-    run_in_parallel(partial(warehouse.create, table, derived=True) for table in tables if table not in sources)
+    own = [table for table in tables if table not in sources]
+    run_in_parallel(partial(warehouse.create, table, derived=True) for table in own)
     warehouse.forget(*tables)
-    read, options_digest = warehouse.versions(sources), _digest(options)
-    recorded = derived.get(step, {})
-    if recorded.get("options") == options_digest and not out_of_date(warehouse, derived, step, tables, sources):
+    read, now = sources_read(warehouse, step, own, **options), warehouse.versions(sources)
+    if now.items() <= read.items() and not always:
         return False
-    write()
+    write(read)
     warehouse.forget(*sources)
-    own = {table.name for table in tables}
+    filled = {table.name for table in tables}
     left = warehouse.versions(sources)
-    if moved := [name for name, version in left.items() if read[name] != version and name not in own]:
+    if moved := [name for name, version in left.items() if now[name] != version and name not in filled]:
         raise ConflictError(f"Something wrote {', '.join(moved)} without the publish lock while {step} read it.")
-    derived[step] = {"sources": left, "options": options_digest, "tables": warehouse.versions(tables)}
+    derived[step] = {"sources": left, "options": _digest(options), "tables": warehouse.versions(tables)}
     return True
-
-
-def forget_step(warehouse: Warehouse, step: str) -> None:
-    """Makes `derive` have the tables of a step written once more in this run, although nothing is new."""
-    _held(warehouse).derived.pop(step, None)
 
 
 def sources_read(warehouse: Warehouse, step: str, tables: Sequence[Table], **options: Any) -> Mapping[str, int]:

@@ -31,7 +31,7 @@ from jobs.warehouse.lock_state import HOLDING, PROPERTY, RELEASED, Derived, Lock
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.processes import Process
 from jobs.warehouse.store import Warehouse
-from jobs.warehouse.tables import CONFLICT, POLL_S, local_place
+from jobs.warehouse.tables import CONFLICT, POLL_S, is_local, path_in
 from schemas.ingest import CAPTURES
 from schemas.tables import INGESTED, TABLES
 
@@ -317,7 +317,7 @@ def _mend(warehouse: Warehouse) -> LockState | None:
 
 def _places(folder: str, catalog_schema: str) -> dict[str, str]:
     """Returns the tables that lie in a folder of this machine, by name."""
-    return {table.name: place for table in TABLES if (place := local_place(folder, catalog_schema, table)) is not None}
+    return {table.name: path_in(folder, table.name) for table in TABLES} if is_local(folder, catalog_schema) else {}
 
 
 @contextmanager

@@ -1,12 +1,14 @@
 """Reads and writes the rows of the Delta tables. Every read and write of a step goes through `Warehouse`."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import and_
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+from uuid import uuid4
 
 import polars as pl
 import pyarrow as pa
@@ -14,19 +16,23 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.app.errors import ConflictError, JobError, first_line
+from jobs.app.errors import ConflictError, first_line
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
+from jobs.app.spark_session import session_settings
 from jobs.transforms.expressions import with_columns_of
-from jobs.warehouse import checkpoint, local_commits, local_parts, log
+from jobs.warehouse import local_commits, log
 from jobs.warehouse.gone import Gone, with_values
-from jobs.warehouse.local_files import Derive
-from jobs.warehouse.local_tables import NO_GLOB, Memory, cast_columns, collect, nullable, to_spark
+from jobs.warehouse.local_files import Derive, read_files
 from jobs.warehouse.log import Commit, rows_version
+from jobs.warehouse.spark_rows import NO_GLOB, cast_columns, collect, materialize, nullable, to_spark
 from jobs.warehouse.tables import CONFLICT, Tables
 from schemas.table import Table
+from udfs.derive.columns import only_in_each
 from udfs.derive.tables import schema_of
 
+Rows: TypeAlias = pl.DataFrame | DataFrame
+"""Rows of this process or of Spark."""
 _DELETED = ("delete", "update_preimage")
 _CHANGES_GONE = re.compile(r"\[DELTA_|FILE_NOT_EXIST|FileNotFoundException")
 """Errors of the feed that PySpark has no class for."""
@@ -38,13 +44,24 @@ _LONGEST_WITH_READERS = 168
 """Hours that Delta wants files to be kept, so that no query under way loses one."""
 
 
-class Changes(NamedTuple):
-    """Holds how a table's rows differ from those of an earlier version."""
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Holds the tables that a run has read or written."""
 
-    came: DataFrame
-    """Rows that were inserted since, and are there."""
-    went: DataFrame | None
-    """Keys of rows that were deleted since, of which some may have come again; None without any."""
+    tables: dict[str, pl.DataFrame] = field(default_factory=dict)
+    columns: dict[str, tuple[tuple[str, ...], pl.DataFrame]] = field(default_factory=dict)
+    """By table: the files that it consisted of when it was last read in part, and the columns that were read."""
+
+    def read_columns(self, table: str, files: Sequence[str], schema: pa.Schema) -> pl.DataFrame:
+        """Returns columns of the table from its files, which never change: so no column is read twice."""
+        of_files, known = self.columns.get(table, ((), pl.DataFrame()))
+        if of_files != tuple(files):
+            known = pl.DataFrame()
+        missing = [schema.field(name) for name in schema.names if name not in known.columns]
+        if missing:
+            known = pl.concat([known, read_files(files, pa.schema(missing))], how="horizontal")
+            self.columns[table] = tuple(files), known
+        return known.select(schema.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +74,8 @@ class Warehouse(Tables):
     """The tables that this run has read or written, if the warehouse is small enough to be held in memory."""
 
     def read(self, table: Table) -> DataFrame:
-        """Returns the table's rows."""
-        return self._read_files(table) if self.local is None else to_spark(self.spark, self.read_local(table))
-
-    def _read_files(self, table: Table) -> DataFrame:
         """Returns the rows of a table; in a local folder without Delta, which finds its files by a query each time."""
-        place = self.log_place(table)
-        files = local_commits.files(place) if place is not None else None
+        files = self._files(table)
         if files is None:
             return Tables.read(self, table)
         if not files:
@@ -71,47 +83,74 @@ class Warehouse(Tables):
         return self.spark.read.schema(table.spark).option(NO_GLOB, "false").parquet(*files)
 
     def read_local(self, table: Table, *columns: str) -> pl.DataFrame:
-        """Returns the rows of a table of a warehouse that is held in memory; with columns, these at least."""
-        held = self._memory.tables
-        if table.name in held:
-            return held[table.name]
-        rows = self._read_here(table, columns or table.names)
+        """Returns the rows of a table, which fit in memory; with columns, these at least."""
+        if self.local is not None and table.name in self.local.tables:
+            return self.local.tables[table.name]
+        schema = _schema(table, columns or table.names)
+        if self.is_local:
+            read = read_files if self.local is None else partial(self.local.read_columns, table.name)
+            rows = local_commits.read(self.location(table.name), schema, read=read)
+        else:
+            rows = schema_of(schema).to_frame() if self.is_new(table) else None
         if rows is None:
-            rows = collect(with_columns_of(table, Tables.read(self, table)).select(*(columns or table.names)))
-        if not columns:
-            held[table.name] = rows
+            rows = collect(with_columns_of(table, Tables.read(self, table)).select(*schema.names))
+        if self.local is not None and not columns:
+            self.local.tables[table.name] = rows
         return rows
 
-    def append_local(self, table: Table, whole: pl.DataFrame, added: pl.DataFrame) -> None:
-        """Appends rows, in one commit, to a table of a warehouse that is held in memory; it then holds `whole`."""
-        self._memory.tables[table.name] = whole
-        self.append_few(table, added)
+    def read_if_small(self, table: Table, most: int) -> pl.DataFrame | None:
+        """Returns the rows of a table in a local folder whose files have at most `most` bytes; None of another one."""
+        return local_commits.read(self.location(table.name), table.arrow, most) if self.is_local else None
 
-    def replace_local(self, table: Table, whole: pl.DataFrame) -> None:
-        """Replaces all rows of a table of a warehouse that is held in memory, in one commit."""
-        # The rows that were there, which may be many, are read only where none comes.
-        is_needless = not whole.height and not self.read_local(table).height
-        self._memory.tables[table.name] = whole
-        if not is_needless and not self._write_here(table, whole, overwrite=True):
-            self.replace(table, to_spark(self.spark, whole))
+    def read_keys(self, table: Table, near: pl.DataFrame) -> pl.DataFrame | None:
+        """Returns the keys of a local table that share the first column with one of few rows; None of another table."""
+        files, first = self._files(table), table.key[0]
+        if files is None:
+            return None
+        return read_files(files, _schema(table, table.key), pl.col(first).is_in(near[first].implode()))
 
-    def replace(self, table: Table, rows: DataFrame, where: str = "true") -> None:
-        """Replaces the rows that match `where`, in one commit.
+    def differences(
+        self, table: Table, version: int, columns: Sequence[str], most: int | None = None
+    ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+        """Returns the rows of a local table that came and that went since a version, as far as these columns say.
+
+        Only files that are in one of both versions are read. None where a file or a commit since is gone, where Spark
+        has to find out, or where those that came have over `most` bytes more than those that went.
+        """
+        if self._files(table) is None:
+            return None
+        place = self.location(table.name)
+        try:
+            changed = [[str(Path(place, unquote(path))) for path in of] for of in log.changed_files(place, version)]
+            more, fewer = (sum(Path(file).stat().st_size for file in files) for files in changed)
+            if most is not None and more - fewer > most:
+                return None
+            came, went = (read_files(sorted(files), _schema(table, columns)) for files in changed)
+        except OSError:  # VACUUM deleted a file, or Delta a commit
+            return None
+        return only_in_each(came, went, columns)
+
+    def replace(self, table: Table, rows: Rows) -> None:
+        """Replaces all rows, in one commit; none by none of this process in no commit.
 
         Raises:
             ConflictError: something else wrote some of these rows at the same time, or this run lost the publish lock.
         """
+        if isinstance(rows, pl.DataFrame):
+            if self.local is not None:
+                self.local.tables[table.name] = rows
+            if not rows.height and (self._files(table) == [] if self.is_local else self.is_new(table)):
+                return
         self.check_lock()
-        rows = conform(rows, table)
-        if where == "true" and self._write_in_tasks(table, rows, overwrite=True):
+        if self._write_here(table, rows, overwrite=True):
             return
-        writer = rows.write
+        writer = conform(self._there(rows), table).write
         if self.is_new(table):  # so that Delta need not find out what is to be replaced
-            writer = self._append_once(writer, table)
+            writer = self._append_once(writer)
         else:
             writer = writer.mode("overwrite")
-            if where != "true" or table.clustered_by:  # a plain overwrite drops the clustering
-                writer = writer.option("replaceWhere", where)
+            if table.clustered_by:  # a plain overwrite drops the clustering
+                writer = writer.option("replaceWhere", "true")
         try:
             self._write(table, writer)
         except Exception as error:
@@ -121,82 +160,49 @@ class Warehouse(Tables):
 
     def derive_in_tasks(self, source: Table, tables: Sequence[Table], work: Derive) -> bool:
         """Replaces all rows of local tables by what `work` makes of batches of another's; returns whether it could."""
-        places = {table: place for table in (source, *tables) if (place := self.log_place(table)) is not None}
-        if len(places) <= len(tables):
-            return False
         self.forget(*tables)
-        return local_commits.derive_in_tasks(self.spark, places.pop(source), places, work, self.check_lock)
-
-    def read_if_small(self, table: Table, most: int) -> pl.DataFrame | None:
-        """Returns the rows of a table in a local folder whose files have at most `most` bytes; None of another one."""
-        place = self.log_place(table)
-        return None if place is None else local_commits.read(place, table.arrow, most)
-
-    def replace_few(self, table: Table, rows: pl.DataFrame) -> None:
-        """Replaces all rows of a table by few rows of this process, in one commit; none by none in no commit."""
-        place = self.log_place(table)
-        if place is not None and not rows.height and local_commits.files(place) == []:
-            return
-        if not self._write_here(table, rows, overwrite=True):
-            self.replace(table, to_spark(self.spark, rows))
-
-    def read_keys(self, table: Table, near: pl.DataFrame) -> pl.DataFrame | None:
-        """Returns the keys of a local table that share the first column with one of few rows; None of another table."""
-        place = self.log_place(table)
-        return None if place is None else local_parts.read_keys(place, table, near)
-
-    def append_few(self, table: Table, rows: pl.DataFrame) -> None:
-        """Appends few rows of this process, in one commit; none in no commit."""
-        if rows.height and not self._write_here(table, rows):
-            few = to_spark(self.spark, rows)
-            self.commit(lambda: self._write(table, self._append_once(few.write, table)))
-
-    def delete_here(self, table: Table, gone: Gone) -> bool:
-        """Deletes the rows that are gone, in one commit, or finds none; returns whether this process could."""
-        place = self.log_place(table)
-        none = schema_of(table.arrow).to_frame()
-        if place is None:
-            return False
-        return local_commits.replace_rows(place, table, gone, none, self.check_lock) or not local_commits.has_any(
-            place, table, gone
+        places = {table: self.location(table.name) for table in tables}
+        return self.is_local and local_commits.derive_in_tasks(
+            self.spark, self.location(source.name), places, work, self.check_lock
         )
 
-    def replace_rows(self, table: Table, gone: pl.DataFrame, rows: pl.DataFrame) -> None:
-        """Replaces the rows that have the values of one of `gone` in its columns by few others.
+    def delete_here(self, table: Table, gone: Gone) -> bool:
+        """Deletes the rows that are gone, in one commit; returns whether this process could."""
+        return self._replace_here(table, gone, schema_of(table.arrow).to_frame())
 
-        This process does so in one commit, Spark in two.
+    def replace_rows(self, table: Table, gone: Rows | None, rows: Rows) -> None:
+        """Replaces the rows that have the values of one of `gone` in its columns, or all rows, by others.
+
+        This process replaces its rows in one commit, Spark in two.
         """
+        if gone is None:
+            self.replace(table, rows)
+            return
         if self.local is not None:
             self.local.tables.pop(table.name, None)
-        place, same_values = self.log_place(table), with_values(gone)
-        if place is not None and local_commits.replace_rows(place, table, same_values, rows, self.check_lock):
-            return
-        if gone.height and (place is None or local_commits.has_any(place, table, same_values)):
-            same = " AND ".join(f"t.{name} = s.{name}" for name in gone.columns)
-            self.delete(table, to_spark(self.spark, gone), same)
-        self.append_few(table, rows)
+        is_done = self.is_new(table)
+        if isinstance(gone, pl.DataFrame):
+            values = with_values(gone)
+            if isinstance(rows, pl.DataFrame) and self._replace_here(table, values, rows):
+                return
+            is_done = is_done or gone.is_empty() or self.delete_here(table, values)
+        if not is_done:
+            self.delete(table, self._there(gone), " AND ".join(f"t.{name} = s.{name}" for name in gone.columns))
+        self.append(table, rows)
 
-    def differences(
-        self, table: Table, version: int, columns: Sequence[str], most: int | None = None
-    ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
-        """Returns the rows of a local table that came and that went since a version, as far as these columns say.
+    def append(self, table: Table, rows: Rows) -> None:
+        """Appends rows whose keys the table lacks, in one commit; none of this process in no commit."""
+        is_nothing = isinstance(rows, pl.DataFrame) and not rows.height
+        if not is_nothing and not self._write_here(table, rows):
+            writer = self._append_once(conform(self._there(rows), table).write)
+            self.commit(lambda: self._write(table, writer))
 
-        None where a file or the log of that version is gone, where Spark has to find out, or with over `most` bytes.
-        """
-        place = self.log_place(table)
-        return None if place is None else local_parts.differences(place, table, version, columns, most)
-
-    def append(self, table: Table, rows: DataFrame, step: str) -> None:
-        """Appends rows whose keys the table lacks, in one commit; the step does so once in a run."""
-        rows = conform(rows, table)
-        if not self._write_in_tasks(table, rows):
-            self.commit(lambda: self._write(table, self._append_once(rows.write, table, step)))
-
-    def changes(self, table: Table, version: int) -> Changes | None:
+    def changes(self, table: Table, version: int) -> tuple[DataFrame, Rows] | None:
         """Returns how the rows of a table that `keeps_changes` differ from those of an earlier version.
 
-        None where Delta cannot tell: VACUUM has deleted a file that it needs, or the log or the changes begin later,
-        or the platform has no change data feed.
+        First the rows that were inserted since and are there, then the keys of those that were deleted since, of which
+        some may have come again. None where Delta cannot tell: VACUUM has deleted a file that it needs, or the log or
+        the changes begin later, or the platform has no change data feed.
         """
         reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", version + 1)
         is_delete = F.col("_change_type").isin(*_DELETED)
@@ -209,27 +215,24 @@ class Warehouse(Tables):
             return None
         came = feed.where("not is_delete")
         if True not in kinds:
-            return Changes(came.select(*table.names), None)
+            return came.select(*table.names), schema_of(_schema(table, table.key)).to_frame()
         deleted = feed.where("is_delete").groupBy(*table.key).agg(F.max(_COMMIT).alias("deleted_in"))
-        deleted = checkpoint.materialize(deleted)
+        deleted = materialize(deleted)
         stays = F.coalesce(F.col("deleted_in") <= F.col(_COMMIT), F.lit(True))  # a commit deletes before it inserts
         came = came.join(deleted, list(table.key), "left").where(stays)
-        return Changes(came.select(*table.names), deleted.select(*table.key))
+        return came.select(*table.names), deleted.select(*table.key)
 
     def merge(self, table: Table, rows: DataFrame, *, update: bool = False) -> None:
         """Inserts the rows whose key the table lacks, in one commit; `update` replaces those that it has.
 
         The commit is not made twice if its answer is lost.
         """
-        rows = conform(rows, table)
-        if self.local is not None:
-            self.local.tables.pop(table.name, None)
         if self.is_new(table):  # an append is cheaper than a MERGE into an empty table
-            self.append(table, rows, "first")
+            self.append(table, rows)
             return
-        if not update and self._write_in_tasks(table, _without_known(rows, self.read(table), table)):
+        if not update and self._write_here(table, _without_known(rows, self.read(table), table)):
             return
-        rows.createOrReplaceTempView(f"merged_{table.name}")
+        conform(rows, table).createOrReplaceTempView(f"merged_{table.name}")
         matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
         self._change(
             table,
@@ -245,8 +248,7 @@ class Warehouse(Tables):
 
     def restore(self, table: Table, version: int) -> None:
         """Puts back the rows of an earlier version, in a new commit."""
-        place = self.log_place(table)
-        if place is None or not local_commits.restore(place, version, self.check_lock):
+        if not self.is_local or not local_commits.restore(self.location(table.name), version, self.check_lock):
             self._change(table, f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {version}")
 
     def optimize(self, table: Table) -> tuple[int, int]:
@@ -257,7 +259,7 @@ class Warehouse(Tables):
 
     def vacuum(self, table: Table, hours: int) -> None:
         """Deletes the files that no version of the last `hours` needs."""
-        with self._setting(_RETENTION_CHECK, str(hours >= _LONGEST_WITH_READERS).lower()):
+        with session_settings(self.spark, {_RETENTION_CHECK: str(hours >= _LONGEST_WITH_READERS).lower()}):
             self._change(table, f"VACUUM {self.name(table)} RETAIN {hours} HOURS")
 
     def is_clustered(self, table: Table) -> bool:
@@ -268,13 +270,12 @@ class Warehouse(Tables):
         """Makes a checkpoint of the newest version of a table in a folder of this machine: the log can begin there."""
         jvm: Any = self.spark._jvm  # noqa: SLF001 - there is no statement for it
         session: Any = self.spark._jsparkSession  # noqa: SLF001
-        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.log_place(table)).checkpoint()
+        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.location(table.name)).checkpoint()
 
     def commits(self, table: Table) -> Iterable[Commit]:
         """Yields the table's commits, newest first; from a local log, each is read when the caller needs it."""
-        place = self.log_place(table)
-        if place is not None:
-            return log.commits(place)
+        if self.is_local:
+            return log.commits(self.location(table.name))
         if self.lock is not None and table.name in self.histories:
             return self.histories[table.name]
         rows = self._sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {_COMMITS}").collect()
@@ -284,7 +285,7 @@ class Warehouse(Tables):
 
     def commits_if_any(self, table: Table) -> Iterable[Commit]:
         """Returns the table's commits, newest first; none where it does not exist."""
-        return self.commits(table) if self.log_place(table) is not None or self.has(table) else ()
+        return self.commits(table) if self.is_local or self.has(table) else ()
 
     def versions(self, tables: Sequence[Table]) -> dict[str, int]:
         """Returns a version of each table with the same rows as its newest (`rows_version`)."""
@@ -300,46 +301,37 @@ class Warehouse(Tables):
                 return False
         return version == 0  # else older commits are no longer in the log
 
-    @property
-    def _memory(self) -> Memory:
-        if self.local is None:
-            raise JobError("This warehouse is not held in memory.")
-        return self.local
-
     def forget(self, *tables: Table) -> None:
         """Makes the next look at the tables' histories ask Spark again."""
         for table in tables:
             self.histories.pop(table.name, None)
 
-    def _read_here(self, table: Table, columns: Sequence[str]) -> pl.DataFrame | None:
-        """Reads columns of a table without Spark, if it lies in a local folder and has nothing unusual, or is new."""
-        place, schema = self.log_place(table), pa.schema([table.arrow.field(name) for name in columns])
-        if place is not None:
-            return local_commits.read(place, schema, read=partial(self._memory.read_columns, table.name))
-        return schema_of(schema).to_frame() if self.is_new(table) else None
+    def _files(self, table: Table) -> list[str] | None:
+        """Returns the files with the rows of a local table; None where Spark has to find them."""
+        return local_commits.files(self.location(table.name)) if self.is_local else None
 
-    def _write_here(self, table: Table, rows: pl.DataFrame, *, overwrite: bool = False) -> bool:
-        """Writes without Spark, if the table lies in a local folder and has nothing unusual; returns whether it did."""
-        place = self.log_place(table)
-        return place is not None and local_commits.write(place, table, rows, self.check_lock, overwrite=overwrite)
+    def _there(self, rows: Rows) -> DataFrame:
+        return to_spark(self.spark, rows) if isinstance(rows, pl.DataFrame) else rows
 
-    def _write_in_tasks(self, table: Table, rows: DataFrame, *, overwrite: bool = False) -> bool:
+    def _write_here(self, table: Table, rows: Rows, *, overwrite: bool = False) -> bool:
         """Writes without Spark's part of Delta, if the table lies in a local folder; returns whether it did."""
-        place = self.log_place(table)
-        return place is not None and local_commits.write_in_tasks(
-            place, table, rows, self.check_lock, overwrite=overwrite
-        )
+        rows = rows if isinstance(rows, pl.DataFrame) else conform(rows, table)
+        place = self.location(table.name)
+        return self.is_local and local_commits.write(place, table, rows, self.check_lock, overwrite=overwrite)
 
-    def _append_once(self, writer: DataFrameWriter, table: Table, step: str = "first") -> DataFrameWriter:
+    def _replace_here(self, table: Table, gone: Gone, rows: pl.DataFrame) -> bool:
+        place = self.location(table.name)
+        return self.is_local and local_commits.replace_rows(place, table, gone, rows, self.check_lock)
+
+    def _append_once(self, writer: DataFrameWriter) -> DataFrameWriter:
         """Makes the write an append that is not made twice if its answer is lost, as it can be on an object store.
 
         Delta then looks for the transaction in the whole log, which takes a query.
         """
         writer = writer.mode("append")
-        if self.log_place(table) is not None:
+        if self.is_local:
             return writer
-        run = "first" if self.lock is None else self.lock.run
-        return writer.option("txnAppId", f"{run} {step} {table.name}").option("txnVersion", 0)
+        return writer.option("txnAppId", uuid4().hex).option("txnVersion", 0)
 
     def _write(self, table: Table, writer: DataFrameWriter) -> None:
         self.forget(table)
@@ -354,19 +346,6 @@ class Warehouse(Tables):
         self.forget(table)
         self.commit(lambda: use(self._sql(statement).collect()))
 
-    @contextmanager
-    def _setting(self, key: str, value: str) -> Iterator[None]:
-        """Makes a setting of the session for a while, if the platform permits: serverless Databricks does not."""
-        try:
-            self.spark.conf.set(key, value)
-        except PySparkException:
-            yield
-            return
-        try:
-            yield
-        finally:
-            self.spark.conf.unset(key)
-
 
 def _is_lost_version(table: Table, error: Exception) -> bool:
     """Returns whether the error means that rows of an earlier version are gone, and says so."""
@@ -374,6 +353,10 @@ def _is_lost_version(table: Table, error: Exception) -> bool:
     if is_lost:
         progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
     return is_lost
+
+
+def _schema(table: Table, columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([table.arrow.field(name) for name in columns])
 
 
 def _without_known(rows: DataFrame, known: DataFrame, table: Table) -> DataFrame:

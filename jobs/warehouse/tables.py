@@ -36,8 +36,6 @@ _ATTEMPTS = 5
 class Guard(Protocol):
     """Declares what a warehouse asks of the publish lock that its run holds."""
 
-    run: str
-
     def check(self) -> None:
         """Makes sure that the run still holds the lock; raises ConflictError if it does not."""
 
@@ -58,9 +56,9 @@ def path_in(folder: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}"
 
 
-def local_place(folder: str, catalog_schema: str, table: Table) -> str | None:
-    """Returns the table's place if it is a folder of the machine that Spark's driver runs on."""
-    return None if catalog_schema or "://" in folder or is_remote() else path_in(folder, table.name)
+def is_local(folder: str, catalog_schema: str) -> bool:
+    """Returns whether tables lie in a folder of the machine that Spark's driver runs on."""
+    return not (catalog_schema or "://" in folder or is_remote())
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +107,16 @@ class Tables:
         """Returns the table's rows."""
         return self.spark.read.table(self.name(table))
 
-    def log_place(self, table: Table) -> str | None:
-        """Returns the table's place if it is a folder of the machine that Spark's driver runs on."""
-        return local_place(self.folder, self.catalog_schema, table)
+    @property
+    def is_local(self) -> bool:
+        """Returns whether the tables lie in a folder of the machine that Spark's driver runs on."""
+        return is_local(self.folder, self.catalog_schema)
 
     def has(self, table: Table) -> bool:
         """Returns whether the table exists."""
-        place = self.log_place(table)
-        if place is not None:
+        if self.is_local:
             with suppress(OSError):
-                return bool(log.versions(place))
+                return bool(log.versions(self.location(table.name)))
             return False
         try:
             return bool(Tables.read(self, table).schema)  # a Connect client asks the server only for the schema
@@ -163,13 +161,12 @@ class Tables:
 
     def _create(self, verb: str, table: Table, properties: Mapping[str, str]) -> None:
         """Commits the table's declaration, unless another run does or its folder is not empty."""
-        place = self.log_place(table)
-        if place is not None and verb == _CREATE:
+        if self.is_local and verb == _CREATE:
             self.check_lock()
-            local_commits.create(place, table, properties)
+            local_commits.create(self.location(table.name), table, properties)
             return
         columns = ", ".join(_definition(column) for column in table)
-        clustering = _clustering(table) if place is None else ""
+        clustering = "" if self.is_local else _clustering(table)
         statement = (
             f"{verb} {self.name(table)} ({columns}) USING delta {clustering} "
             f"COMMENT {string_literal(table.comment)} TBLPROPERTIES ({_properties(properties)})"
@@ -208,7 +205,7 @@ class Tables:
             if "".join(properties.get(_CHECK + check, "").split()) != "".join(condition.split()):  # Delta spaces it
                 self._sql(f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {identifier(check)}")
                 self._sql(f"ALTER TABLE {name} ADD CONSTRAINT {identifier(check)} CHECK ({condition})")
-        if self.log_place(table) is None:
+        if not self.is_local:
             self.cluster(table)
         self.commit(lambda: self.set_properties(table, _declared(table)))
 
@@ -221,8 +218,7 @@ class Tables:
             self._sql(f"ALTER TABLE {self.name(table)} {_clustering(table)}")
 
     def _properties(self, table: Table) -> dict[str, str]:
-        place = self.log_place(table)
-        found = None if place is None else local_commits.read_properties(place)
+        found = local_commits.read_properties(self.location(table.name)) if self.is_local else None
         if found is None:
             rows = self._sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
             found = {row["key"]: row["value"] for row in rows}
@@ -230,11 +226,10 @@ class Tables:
 
     def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
         """Sets properties of the table in one commit, and does not repeat it after a conflict."""
-        place = self.log_place(table)
-        began = time.time()
-        if place is None or not local_commits.set_properties(place, pairs):
+        place, began = self.location(table.name), time.time()
+        if not self.is_local or not local_commits.set_properties(place, pairs):
             self._sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({_properties(pairs)})")
-            if place is not None:
+            if self.is_local:
                 settle(place, began)
 
     def commit(self, work: Callable[[], Any]) -> None:

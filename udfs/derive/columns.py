@@ -1,5 +1,7 @@
 """Column expressions that several derivations share; each is null for null unless it says otherwise."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
 _SIGN = 1 << 63
@@ -104,10 +106,15 @@ def are_in(rows: pl.DataFrame, some: pl.DataFrame) -> pl.Series:
     return found["is_in"].fill_null(value=False)
 
 
+def only_in_each(one: pl.DataFrame, other: pl.DataFrame, on: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Returns the rows of either frame that the other has none like, by the columns `on`."""
+    by = list(on)
+    return one.join(other, on=by, how="anti", nulls_equal=True), other.join(one, on=by, how="anti", nulls_equal=True)
+
+
 def in_one_only(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """Returns the rows that only one of two frames with the same columns has."""
-    both = one, other
-    return pl.concat(rows.join(of, on=one.columns, how="anti", nulls_equal=True) for rows, of in (both, both[::-1]))
+    return pl.concat(only_in_each(one, other, one.columns))
 
 
 def is_on(streams: pl.Series) -> pl.Expr:

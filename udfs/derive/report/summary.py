@@ -19,11 +19,6 @@ _WORST_INCIDENTS = 5
 """Incidents that a summary tells."""
 
 
-def judged(arrivals: pl.DataFrame) -> pl.DataFrame:
-    """Returns the `count` of all verdicts per `verdict`, of the arrivals of `of_session`."""
-    return arrivals.group_by("verdict").agg(pl.col("arrivals").sum().alias("count"))
-
-
 def count_muted(findings: pl.DataFrame, known: Sequence[tuple[str, str]]) -> dict[str, int]:
     """Returns how many findings are of these kinds and queues, by kind and by severity."""
     muted = findings.filter(is_muted(known))

@@ -1,20 +1,23 @@
-"""Holds the tables of a run in the driver's memory, and hands rows to Spark and back."""
+"""Hands rows to Spark and back, and keeps rows there, so that later queries do not compute them again."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping
 
 import polars as pl
-import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
-from jobs.warehouse.local_files import read_files
 from schemas.table import spark_schema
 from udfs.derive.frames import to_arrow, to_frame
 
 NO_GLOB = "__globPaths__"
 """Spark's option under which a path is taken literally, even with an asterisk or a bracket."""
+MOST_ROWS = 100_000
+"""Rows of some hundred bytes that a broadcast join may send to each task."""
+_REFUSAL = re.compile("not.?supported|unsupported|not.?implemented|not.?available", re.IGNORECASE)
 
 
 def to_spark(spark: SparkSession, rows: pl.DataFrame) -> DataFrame:
@@ -30,24 +33,25 @@ def collect(rows: DataFrame) -> pl.DataFrame:
     return to_frame(cast_columns(rows, {field.name: nullable(field.dataType) for field in rows.schema}).toArrow())
 
 
-@dataclass(frozen=True)
-class Memory:
-    """Holds the tables that a run has read or written."""
+def checkpoint(rows: DataFrame) -> DataFrame:
+    """Checkpoints the rows on the executors' disks, so that later queries are planned without what computed them.
 
-    tables: dict[str, pl.DataFrame] = field(default_factory=dict)
-    columns: dict[str, tuple[tuple[str, ...], pl.DataFrame]] = field(default_factory=dict)
-    """By table: the files that it consisted of when it was last read in part, and the columns that were read."""
+    Where the platform refuses to keep rows, as serverless Databricks does, the driver holds them.
+    """
+    try:
+        # Columns of their own: without adaptive execution, Spark fails to tell those of a checkpoint from those of the
+        # rows it was made of, where both are joined.
+        return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY).toDF(*rows.columns)
+    except PySparkException as refusal:
+        if not _REFUSAL.search(str(refusal)):
+            raise
+        return to_spark(rows.sparkSession, collect(rows))
 
-    def read_columns(self, table: str, files: Sequence[str], schema: pa.Schema) -> pl.DataFrame:
-        """Returns columns of the table from its files, which never change: so no column is read twice."""
-        of_files, known = self.columns.get(table, ((), pl.DataFrame()))
-        if of_files != tuple(files):
-            known = pl.DataFrame()
-        missing = [schema.field(name) for name in schema.names if name not in known.columns]
-        if missing:
-            known = pl.concat([known, read_files(files, pa.schema(missing))], how="horizontal")
-            self.columns[table] = tuple(files), known
-        return known.select(schema.names)
+
+def materialize(rows: DataFrame) -> DataFrame:
+    """Checkpoints rows that several queries read; few are marked for a broadcast join, which shuffles no other side."""
+    kept = checkpoint(rows)
+    return kept if kept.limit(MOST_ROWS + 1).count() > MOST_ROWS else F.broadcast(kept)
 
 
 def cast_columns(rows: DataFrame, types: Mapping[str, DataType]) -> DataFrame:

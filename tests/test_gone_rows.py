@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import polars as pl
 import pyarrow.compute as pc
@@ -10,11 +11,14 @@ from deltalake import DeltaTable
 from test_local_commits import any_rows, created, held, sorted_rows
 
 from jobs.app.errors import ConflictError
-from jobs.warehouse import local_commits, local_parts
+from jobs.warehouse import local_commits
 from jobs.warehouse.gone import Gone, from_offsets, with_values
+from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, STREAMS
 from schemas.table import Table
 from udfs.derive.tables import schema_of
+
+NO_SPARK: Any = None
 
 
 def rows_at(table: Table, *places: tuple[str, int]) -> pl.DataFrame:
@@ -42,11 +46,9 @@ def test_rows_that_are_gone_are_deleted_with_the_files_that_hold_them(tmp_path: 
         assert local_commits.write(place, PACKETS, rows_at(PACKETS, *offsets), held)
     files = {*(local_commits.files(place) or ())}
     from_7 = from_offsets(pl.DataFrame({"stream_id": ["a"], "from_offset": [7]}), PACKETS)
-    assert local_commits.has_any(place, PACKETS, from_7)
     assert remaining(place, PACKETS, from_7, rows_at(PACKETS, ("d", 5))) == {("a", 0), ("b'", 3), ("c", 1), ("d", 5)}
     assert len(files & {*(local_commits.files(place) or ())}) == 1  # that of c
     version = local_commits.open_table(place)
-    assert not local_commits.has_any(place, PACKETS, from_7)
     assert remaining(place, PACKETS, from_7) == {("a", 0), ("b'", 3), ("c", 1), ("d", 5)}
     assert version is not None
     assert local_commits.open_table(place).version() == version.version()  # type: ignore[union-attr] # it is there
@@ -82,7 +84,7 @@ def test_known_keys_are_found_by_stream(tmp_path: Path) -> None:
     """A stream's name may have a quote."""
     place = created(None, tmp_path, PACKETS)
     assert local_commits.write(place, PACKETS, rows_at(PACKETS, ("a", 0), ("a", 7), ("b'", 3)), held)
-    keys = local_parts.read_keys(place, PACKETS, rows_at(PACKETS, ("b'", 99), ("c", 1)))
+    keys = Warehouse(NO_SPARK, str(tmp_path)).read_keys(PACKETS, rows_at(PACKETS, ("b'", 99), ("c", 1)))
     assert keys is not None
     assert keys.to_dicts() == [{"stream_id": "b'", "stream_offset": 3}]
 
@@ -97,12 +99,13 @@ def test_what_came_and_went_since_a_version(tmp_path: Path) -> None:
     assert local_commits.replace_rows(
         place, PACKETS, with_values(first.slice(0, 1).select(PACKETS.key)), more[:0], held
     )
-    found = local_parts.differences(place, PACKETS, 1, PACKETS.names, 1 << 20)
+    warehouse = Warehouse(NO_SPARK, str(tmp_path))
+    found = warehouse.differences(PACKETS, 1, PACKETS.names, 1 << 20)
     assert found is not None
     assert sorted_rows(found[0]) == sorted_rows(more)
     assert sorted_rows(found[1]) == sorted_rows(first.slice(0, 1))
-    assert local_parts.differences(place, PACKETS, 1, PACKETS.names, 10) is None
-    assert local_parts.differences(place, PACKETS, 99, PACKETS.names) is None
+    assert warehouse.differences(PACKETS, 1, PACKETS.names, 10) is None
+    assert warehouse.differences(PACKETS, 99, PACKETS.names) is None
     for file in old or ():
         Path(file).unlink()
-    assert local_parts.differences(place, PACKETS, 1, PACKETS.names) is None
+    assert warehouse.differences(PACKETS, 1, PACKETS.names) is None
