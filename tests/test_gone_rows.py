@@ -61,6 +61,31 @@ def test_rows_that_are_gone_are_deleted_with_the_files_that_hold_them(tmp_path: 
     assert local_commits.read(streams, STREAMS.arrow)["stream_id"].to_list() == ["b"]  # type: ignore[index] # as above
 
 
+def test_few_rows_in_many_files_become_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether rows come, or go as well; not if the table tells others what changed, or has many rows."""
+    place, packets = created(None, tmp_path, STREAMS), created(None, tmp_path, PACKETS)
+    for number in range(9):
+        for table, at in ((STREAMS, place), (PACKETS, packets)):
+            assert local_commits.write(at, table, rows_at(table, (f"s{number}", 0)), held)
+    streams = {f"s{number}" for number in range(9)}
+    assert len(local_commits.files(packets) or ()) == 9
+    assert len(local_commits.files(place) or ()) == 1
+    for number in range(9, 16):
+        assert local_commits.write(place, STREAMS, rows_at(STREAMS, (f"s{number}", 0)), held)
+        streams.add(f"s{number}")
+    monkeypatch.setattr(local_commits, "_FEW_ROWS", 15)
+    assert len(local_commits.files(place) or ()) == 8
+    assert local_commits.write(place, STREAMS, rows_at(STREAMS, ("t", 0)), held)
+    assert len(local_commits.files(place) or ()) == 9
+    monkeypatch.undo()
+    gone = with_values(rows_at(STREAMS, ("s0", 0), ("s15", 0)).select(STREAMS.key))
+    assert local_commits.replace_rows(place, STREAMS, gone, rows_at(STREAMS, ("u", 0)), held)
+    assert len(local_commits.files(place) or ()) == 1
+    there = local_commits.read(place, STREAMS.arrow)
+    assert there is not None
+    assert sorted(there["stream_id"]) == sorted((streams | {"t", "u"}) - {"s0", "s15"})
+
+
 def test_deleting_fails_if_another_run_wrote_meanwhile(tmp_path: Path) -> None:
     """Its rows would be in no file otherwise."""
     place = created(None, tmp_path, PACKETS)

@@ -32,7 +32,7 @@ from jobs.app.errors import ConflictError, JobError, disk_error, first_line
 from jobs.app.logs import warn
 from jobs.warehouse import log
 from jobs.warehouse.durable import sync
-from jobs.warehouse.gone import Gone
+from jobs.warehouse.gone import Gone, with_values
 from jobs.warehouse.local_files import FILE, FILE_OF_ROW, Derive, deriving_files, read_files, write_file, writing_files
 from jobs.warehouse.spark_rows import nullable, to_spark
 from schemas.table import LONG, STRING, Table, row
@@ -56,6 +56,8 @@ _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 _ATTEMPTS = 5
 _FILE_ROWS = 200_000
 """Most rows of a file that this process writes."""
+_FEW_ROWS, _MANY_FILES = 20_000, 8
+"""Few rows in many files become one file: opening a file takes as long as reading a thousand rows."""
 _CHECKPOINT_EVERY = 10
 """Versions after which a checkpoint is made; Delta's own default."""
 _ONCE: Any = {
@@ -106,6 +108,8 @@ def write(
     if delta is None:
         return False
     if isinstance(rows, pl.DataFrame):
+        if not overwrite and _is_scattered(table, delta):
+            return replace_rows(place, table, with_values(rows.select(table.key).clear()), rows, check_lock)
         return _add(place, _written(place, table, rows), check_lock, overwrite=overwrite)
     version = delta.version()
     files = _written_in_tasks(rows, writing_files(place, table))
@@ -164,32 +168,47 @@ def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[]
 def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check_lock: Callable[[], None]) -> bool:
     """Deletes the rows that are `gone`, and appends others, in one commit; returns whether it could.
 
-    Only files with a row that is gone are written again; where there is nothing to do, nothing is committed.
+    Only files with a row that is gone are written again, or all if they are many with few rows; where there is nothing
+    to do, nothing is committed.
 
     Raises:
         ConflictError: something else wrote to the table meanwhile. JobError: as `write` does.
     """
-    read = None if files(place) is None else open_table(place)
-    if read is None:
+    read, before = open_table(place), files(place)
+    if read is None or before is None:
         return False
-    version = read.version()
     with_gone = _files_with(gone, place, table, read)
     if not with_gone and not rows.height:
         return True
     if _open(place) is None:
         return False
-    removed, written = [], _written(place, table, rows)
-    for one in with_gone:
-        removed.append(RemoveAction(one["path"], True, time.time_ns() // 1_000_000, one["size_bytes"], {}))
-        there = read_files([_file(place, one["path"])], table.arrow)
-        written += _written(place, table, there.filter(~gone.find(there)))
+
+    def remaining(*paths: str) -> pl.DataFrame:
+        there = read_files([_file(place, path) for path in paths], table.arrow)
+        return there.filter(~gone.find(there))
+
+    if _is_scattered(table, read):
+        with_gone = pa.table(read.get_add_actions()).to_pylist()
+        parts = [pl.concat([remaining(*(one["path"] for one in with_gone)), rows.select(table.names)])]
+    else:
+        parts = [rows, *(remaining(one["path"]) for one in with_gone)]
+    added = [action for part in parts for action in _added(_written(place, table, part))]
+    now_ms = time.time_ns() // 1_000_000
+    removed = [RemoveAction(one["path"], True, now_ms, one["size_bytes"], {}) for one in with_gone]
 
     def commit(delta: DeltaTable) -> None:
-        if delta.version() != version:
+        if {*(_files_of(place, delta) or ())} != {*before}:
             raise ConflictError(f"Something else wrote {table.name} at the same time.")
-        delta.create_write_transaction([*_added(written), *removed], "append", delta.schema(), **_ONCE)
+        delta.create_write_transaction([*added, *removed], "append", delta.schema(), **_ONCE)
 
-    return _commit(place, check_lock, commit, attempts=1)
+    return _commit(place, check_lock, commit)
+
+
+def _is_scattered(table: Table, delta: DeltaTable) -> bool:
+    """Returns whether few rows are in so many files that one file for all of them is better."""
+    rows = pa.table(delta.get_add_actions())["num_records"]
+    is_few = not rows.null_count and (pc.sum(rows).as_py() or 0) <= _FEW_ROWS
+    return is_few and len(rows) >= _MANY_FILES and not table.keeps_changes
 
 
 def _files_with(gone: Gone, place: str, table: Table, delta: DeltaTable) -> list[Mapping[str, Any]]:
