@@ -162,6 +162,17 @@ def test_what_is_no_packet_is_carried_over(
     same(tmp_path, cut(rng, mixed, 8), replace(WHOLE, keep_bodies=keep_bodies))
 
 
+def test_connections_that_cannot_go_on_keep_their_rows(tmp_path: Path) -> None:
+    """Many between the same ports, the newest of which comes later."""
+    talks = [
+        [*handshake(at, 5000 + at), Sent(False, at + 1, 5001 + at, ACK, msmq(48)), *goodbye(at + 49, 5001 + at)]
+        for at in range(1000, 400_000, 10_000)
+    ]
+    found = wiretap.records(frames(chain.from_iterable(talks)))
+    last = len(talks[-1])
+    same(tmp_path, [pcap(found[:-last]), pcap(found[-last:])])
+
+
 def test_a_hole_that_the_next_night_fills(tmp_path: Path) -> None:
     """The segment that was missing is the next capture's first: the bytes behind it are looked at again."""
     rng = random.Random(1)
