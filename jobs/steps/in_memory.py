@@ -16,11 +16,14 @@ from jobs.app.capture_listing import (
     most_messages,
 )
 from jobs.app.config import Config
+from jobs.app.spark_session import FOR_FEW_ROWS
 from jobs.warehouse import local_commits, log
 from jobs.warehouse.store import Memory, Warehouse
 from jobs.warehouse.tables import is_local, path_in
 from schemas.ingest import CAPTURES, PACKETS
 
+_WORTH_COMPILING = 64 << 20
+"""Bytes of captures from which on queries are compiled."""
 _SIZES = ("content_bytes", "size_bytes")
 """Columns with the size of a capture; the first is null where an earlier version wrote the row."""
 
@@ -55,10 +58,24 @@ def needs_no_tasks(config: Config, files: Mapping[str, Stamp]) -> bool:
 
 def has_few_captures(warehouse: Warehouse, config: Config) -> bool:
     """Returns whether this process is known to have the memory for all captures that were ingested."""
-    sizes = pa.schema([(name, pa.int64()) for name in _SIZES])
-    rows = local_commits.read(warehouse.location(CAPTURES.name), sizes) if warehouse.is_local else None
-    size = None if rows is None else rows.select(pl.coalesce(pl.all()).sum()).item()
+    size = _bytes_ingested(warehouse)
     return size is not None and size < limit(config)
+
+
+def settings(warehouse: Warehouse, files: Mapping[str, Stamp]) -> Mapping[str, str]:
+    """Returns Spark's settings for a night with these files: compiling queries over a small warehouse costs more."""
+    size = _bytes_ingested(warehouse)
+    is_small = size is not None and size + bytes_of(files, _WORTH_COMPILING) < _WORTH_COMPILING
+    return FOR_FEW_ROWS if is_small else {}
+
+
+def _bytes_ingested(warehouse: Warehouse) -> int | None:
+    """Returns the size of the captures in the table; None if Spark has to read it."""
+    place = warehouse.location(CAPTURES.name)
+    if not warehouse.is_local or not log.versions(place):
+        return 0 if warehouse.is_local else None
+    rows = local_commits.read(place, pa.schema([(name, pa.int64()) for name in _SIZES]))
+    return None if rows is None else rows.select(pl.coalesce(pl.all()).sum()).item() or 0
 
 
 def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
