@@ -62,7 +62,7 @@ def test_rows_that_are_gone_are_deleted_with_the_files_that_hold_them(tmp_path: 
 
 
 def test_few_rows_in_many_files_become_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether rows come, or go as well; not if the table tells others what changed, or has many rows."""
+    """The next write does it, also one that deletes rows. Tables with a change feed, or many rows, are left alone."""
     place, packets = created(None, tmp_path, STREAMS), created(None, tmp_path, PACKETS)
     for number in range(9):
         for table, at in ((STREAMS, place), (PACKETS, packets)):

@@ -37,7 +37,8 @@ def memory_error(error: Exception) -> JobError | None:
         return None
     return JobError(
         "Spark's JVM ran out of memory. The next run does the step again: give it more memory, as in "
-        "PYSPARK_SUBMIT_ARGS='--driver-memory 6g pyspark-shell', or less at a time with --in-memory-bytes 0."
+        "PYSPARK_SUBMIT_ARGS='--driver-memory 6g pyspark-shell', or less at a time with --in-memory-bytes 0 "
+        "--in-memory-messages 0."
     )
 
 

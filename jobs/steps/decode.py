@@ -22,7 +22,6 @@ from jobs.replaying.decoding import decode_arrow, decode_table, quarantine_of
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
 from jobs.transforms.decode import decode_rows, quarantine_rows
-from jobs.warehouse import publish_lock
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Rows, Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
@@ -37,7 +36,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     """Decodes the packets and balances the books; returns the summary."""
     warehouse = Warehouse.of(spark, config)
     warehouse.require(PACKETS, "ingest")
-    with publish_lock.hold(warehouse, config.claim_seconds) as (locked, lock):
+    with in_memory.hold(warehouse, config) as (locked, lock):
         step(locked, config)
         lock.end_step()
         held = in_memory.with_few_messages(locked, config)

@@ -1,6 +1,7 @@
 """Decides what this process has the memory for: captures to read, packets to decode, and messages to replay."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 import polars as pl
@@ -16,8 +17,9 @@ from jobs.app.capture_listing import (
     most_messages,
 )
 from jobs.app.config import Config
-from jobs.app.spark_session import FOR_FEW_ROWS
-from jobs.warehouse import local_commits, log
+from jobs.app.spark_session import FOR_FEW_ROWS, StartingSession, session_settings
+from jobs.warehouse import local_commits, log, publish_lock
+from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.store import Memory, Warehouse
 from jobs.warehouse.tables import is_local, path_in
 from schemas.ingest import CAPTURES, PACKETS
@@ -46,7 +48,7 @@ def are_few(config: Config, files: Mapping[str, Stamp]) -> bool:
 def needs_no_tasks(config: Config, files: Mapping[str, Stamp]) -> bool:
     """Returns whether a night with these files is known to need no tasks of Spark."""
     captures, packets = (path_in(config.warehouse, of.name) for of in (CAPTURES, PACKETS))
-    if not is_local(config.warehouse, config.catalog_schema) or not _are_few(config, _count(packets)):
+    if not is_local(config.warehouse, config.catalog_schema) or not _fit_to_replay(config, _count(packets)):
         return False
     if log.versions(captures):
         known = local_commits.read(captures, pa.schema([CAPTURES.arrow.field(name) for name in AS_INGESTED]))
@@ -62,8 +64,25 @@ def has_few_captures(warehouse: Warehouse, config: Config) -> bool:
     return size is not None and size < limit(config)
 
 
-def settings(warehouse: Warehouse, files: Mapping[str, Stamp]) -> Mapping[str, str]:
-    """Returns Spark's settings for a night with these files: compiling queries over a small warehouse costs more."""
+@contextmanager
+def hold(
+    warehouse: Warehouse, config: Config, files: Mapping[str, Stamp] | None = None, *, mends: bool = False
+) -> Iterator[tuple[Warehouse, PublishLock]]:
+    """Holds the publish lock (`publish_lock.hold`), and gives Spark its settings for the warehouse and these files."""
+    with (
+        publish_lock.hold(warehouse, config.claim_seconds, mends=mends) as (locked, lock),
+        session_settings(warehouse.spark, _settings(locked, files or {})),
+    ):
+        yield locked, lock
+
+
+def _settings(warehouse: Warehouse, files: Mapping[str, Stamp]) -> Mapping[str, str]:
+    """Returns the settings of a session: compiling queries over a small warehouse costs more than it saves.
+
+    A session that is just starting is left alone, as nobody may wait for it yet.
+    """
+    if isinstance(warehouse.spark, StartingSession):
+        return {}
     size = _bytes_ingested(warehouse)
     is_small = size is not None and size + bytes_of(files, _WORTH_COMPILING) < _WORTH_COMPILING
     return FOR_FEW_ROWS if is_small else {}
@@ -71,9 +90,11 @@ def settings(warehouse: Warehouse, files: Mapping[str, Stamp]) -> Mapping[str, s
 
 def _bytes_ingested(warehouse: Warehouse) -> int | None:
     """Returns the size of the captures in the table; None if Spark has to read it."""
+    if not warehouse.is_local:
+        return None
     place = warehouse.location(CAPTURES.name)
-    if not warehouse.is_local or not log.versions(place):
-        return 0 if warehouse.is_local else None
+    if not log.versions(place):
+        return 0
     rows = local_commits.read(place, pa.schema([(name, pa.int64()) for name in _SIZES]))
     return None if rows is None else rows.select(pl.coalesce(pl.all()).sum()).item() or 0
 
@@ -87,7 +108,7 @@ def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
         packets = _count(warehouse.location(PACKETS.name))
     else:
         packets = warehouse.read(PACKETS).count() if warehouse.has(PACKETS) else 0
-    return replace(warehouse, local=Memory()) if _are_few(config, packets) else warehouse
+    return replace(warehouse, local=Memory()) if _fit_to_replay(config, packets) else warehouse
 
 
 def _count(packets: str) -> int | None:
@@ -95,5 +116,5 @@ def _count(packets: str) -> int | None:
     return local_commits.count(packets) if log.versions(packets) else 0
 
 
-def _are_few(config: Config, packets: int | None) -> bool:
+def _fit_to_replay(config: Config, packets: int | None) -> bool:
     return packets is not None and packets <= most_messages(config.in_memory_messages)

@@ -20,7 +20,6 @@ from jobs.engine.on_spark import OnSpark, engine_of
 from jobs.ingestion import flow
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import ingest_summary
-from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, INTERNAL_CONNECTIONS
 from schemas.tables import INGESTED
@@ -32,7 +31,7 @@ _ATTEMPTS = 5
 def run(spark: SparkSession, config: Config) -> Summary:
     """Reads new captures and returns the summary."""
     files = capture_files(config.captures)
-    with publish_lock.hold(Warehouse.of(spark, config), config.claim_seconds) as (locked, lock):
+    with in_memory.hold(Warehouse.of(spark, config), config, stamps(files)) as (locked, lock):
         step(locked, config, files)
         lock.end_step()
         held = in_memory.with_few_messages(locked, config)

@@ -12,12 +12,11 @@ from jobs.app.config import Config
 from jobs.app.logs import step
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
-from jobs.app.spark_session import StartingSession, open_session, session_settings, starts_own_jvm
+from jobs.app.spark_session import StartingSession, open_session, starts_own_jvm
 from jobs.engine.on_spark import engine_of
 from jobs.steps import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
 from jobs.steps import names as names_step
 from jobs.steps.summary import summary, with_muted, with_names
-from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
 
 _STEPS = 5  # with the start of Spark
@@ -30,10 +29,7 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
     muted = read_muted(config.muted_file)
     warehouse = Warehouse.of(spark, config)
     starting = spark if isinstance(spark, StartingSession) else None
-    with (
-        session_settings(spark, {} if starting else in_memory.settings(warehouse, files)),
-        publish_lock.hold(warehouse, config.claim_seconds) as (held, lock),
-    ):
+    with in_memory.hold(warehouse, config, files) as (held, lock):
         # If it is killed, a night that needs no tasks is begun again, which is cheaper.
         end_step = lock.end_step if starting is None else lambda: None
         with step("ingest", 1 if starting else 2, _STEPS):

@@ -11,14 +11,13 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from jobs.app.capture_listing import capture_files
+from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.parallel import run_in_parallel
 from jobs.engine.on_spark import engine_of
 from jobs.steps import decode, in_memory, ingest, reconcile, replay
 from jobs.steps.summary import summary
-from jobs.warehouse import publish_lock
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, PACKETS
 from schemas.tables import INGESTED
@@ -30,7 +29,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse.require(CAPTURES, "ingest")
     warehouse.require(PACKETS, "ingest")
     files = capture_files(config.captures) if config.captures else []
-    with publish_lock.hold(warehouse, config.claim_seconds, mends=True) as (locked, lock):
+    with in_memory.hold(warehouse, config, stamps(files), mends=True) as (locked, lock):
         run_in_parallel(partial(locked.create, table) for table in INGESTED)
         if files:
             ingest.step(locked, config, files)

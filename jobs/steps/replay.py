@@ -43,7 +43,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     """Replays all sessions; returns the summary."""
     warehouse = Warehouse.of(spark, config)
     warehouse.require(MESSAGES, "decode")
-    with publish_lock.hold(warehouse, config.claim_seconds) as (locked, _):
+    with in_memory.hold(warehouse, config) as (locked, _):
         held = in_memory.with_few_messages(locked, config)
         step(held, config)
         reconcile.step(held)

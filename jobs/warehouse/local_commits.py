@@ -184,11 +184,11 @@ def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check
         return False
 
     def remaining(*paths: str) -> pl.DataFrame:
-        there = read_files([_file(place, path) for path in paths], table.arrow)
+        there = read_files([file_at(place, path) for path in paths], table.arrow)
         return there.filter(~gone.find(there))
 
     if _is_scattered(table, read):
-        with_gone = pa.table(read.get_add_actions()).to_pylist()
+        with_gone = _add_actions(read).to_pylist()
         parts = [pl.concat([remaining(*(one["path"] for one in with_gone)), rows.select(table.names)])]
     else:
         parts = [rows, *(remaining(one["path"]) for one in with_gone)]
@@ -206,7 +206,7 @@ def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check
 
 def _is_scattered(table: Table, delta: DeltaTable) -> bool:
     """Returns whether few rows are in so many files that one file for all of them is better."""
-    rows = pa.table(delta.get_add_actions())["num_records"]
+    rows = _add_actions(delta)["num_records"]
     is_few = not rows.null_count and (pc.sum(rows).as_py() or 0) <= _FEW_ROWS
     return is_few and len(rows) >= _MANY_FILES and not table.keeps_changes
 
@@ -218,7 +218,7 @@ def _files_with(gone: Gone, place: str, table: Table, delta: DeltaTable) -> list
     ends = [f"{end}.{name}" for name in gone.values for end in ("min", "max")]
     known = there.select(["path", "size_bytes", *(name for name in ends if name in there.column_names)])
     # The least and greatest value in the log are those of the file, or further apart.
-    perhaps = {_file(place, one["path"]): one for one in known.to_pylist() if gone.may_be_in(one)}
+    perhaps = {file_at(place, one["path"]): one for one in known.to_pylist() if gone.may_be_in(one)}
     rows = read_files([*perhaps], schema.append(FILE_OF_ROW))
     return [perhaps[file] for file in rows.filter(gone.find(rows))[FILE_OF_ROW.name].unique(maintain_order=True)]
 
@@ -234,7 +234,8 @@ def _written(place: str, table: Table, rows: pl.DataFrame) -> list[dict[str, Any
     return [write_file(place, table, to_arrow(part)) for part in parts]
 
 
-def _file(place: str, path: str) -> str:
+def file_at(place: str, path: str) -> str:
+    """Returns the name of a file that the log of the table at this place calls `path`."""
     return f"{place.rstrip('/')}/{unquote(path)}"
 
 
@@ -258,7 +259,7 @@ def restore(place: str, version: int, check_lock: Callable[[], None]) -> bool:
     return _commit(place, check_lock, lambda delta: delta.restore(version, **_ONCE) and None)
 
 
-def read(place: str, schema: pa.Schema, most: int | None = None, read: Read = read_files) -> pl.DataFrame | None:
+def read(place: str, schema: pa.Schema, most: int | None = None, reader: Read = read_files) -> pl.DataFrame | None:
     """Reads the table at this place with the columns of the schema.
 
     None where it has to be read by Spark, or where its files have more than `most` bytes.
@@ -269,7 +270,7 @@ def read(place: str, schema: pa.Schema, most: int | None = None, read: Read = re
     there = _files_of(place, delta)
     if delta is None or there is None or not {*schema.names} <= {one.name for one in delta.schema().fields}:
         return None
-    return read(there, schema)
+    return reader(there, schema)
 
 
 def files(place: str, version: int | None = None) -> list[str] | None:
@@ -281,7 +282,7 @@ def _files_of(place: str, delta: DeltaTable | None) -> list[str] | None:
     # A later reader has deletion vectors, or other names of columns.
     if delta is None or delta.protocol().min_reader_version != 1 or delta.metadata().partition_columns:
         return None
-    return [_file(place, path) for path in _add_actions(delta)["path"].to_pylist()]
+    return [file_at(place, path) for path in _add_actions(delta)["path"].to_pylist()]
 
 
 def count(place: str) -> int | None:

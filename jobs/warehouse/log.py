@@ -142,18 +142,20 @@ def changed_files(table: str, version: int) -> tuple[set[str], set[str]]:
     if version > newest:
         raise FileNotFoundError(f"{table} has no version {version}.")
     for number in range(version + 1, newest + 1):
-        try:
-            actions = [json.loads(line) for line in _lines(table, number)]
-        except ValueError as error:
-            raise DamagedError(table, number) from error
-        for action in actions:
-            for path in (action[name]["path"] for name in ("add", "remove") if name in action):
-                (gains, loses) = (came, went) if "add" in action else (went, came)
-                if path in loses:
-                    loses.remove(path)
-                else:
-                    gains.add(path)
+        for action in _actions(table, number):
+            if "add" in action:
+                _move(action["add"]["path"], went, came)
+            elif "remove" in action:
+                _move(action["remove"]["path"], came, went)
     return came, went
+
+
+def _move(path: str, source: set[str], target: set[str]) -> None:
+    """Takes the path out of one set, or puts it in the other where that one lacks it."""
+    if path in source:
+        source.remove(path)
+    else:
+        target.add(path)
 
 
 def size(table: str, version: int) -> int | None:
@@ -166,9 +168,17 @@ def size(table: str, version: int) -> int | None:
 def is_whole(table: str, version: int) -> bool:
     """Returns whether a commit of the table at this place is lines of JSON: not empty, zeros, or cut."""
     try:
-        return all(isinstance(json.loads(line), dict) for line in _lines(table, version))
-    except (DamagedError, ValueError):
+        return all(isinstance(action, dict) for action in _actions(table, version))
+    except DamagedError:
         return False
+
+
+def _actions(table: str, version: int) -> list[Any]:
+    """Returns what a commit did, a value for each of its lines."""
+    try:
+        return [json.loads(line) for line in _lines(table, version)]
+    except ValueError as error:
+        raise DamagedError(table, version) from error
 
 
 def _lines(table: str, version: int) -> list[bytes]:

@@ -7,7 +7,6 @@ from functools import partial, reduce
 from operator import and_
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import unquote
 from uuid import uuid4
 
 import polars as pl
@@ -88,8 +87,8 @@ class Warehouse(Tables):
             return self.local.tables[table.name]
         schema = _schema(table, columns or table.names)
         if self.is_local:
-            read = read_files if self.local is None else partial(self.local.read_columns, table.name)
-            rows = local_commits.read(self.location(table.name), schema, read=read)
+            reader = read_files if self.local is None else partial(self.local.read_columns, table.name)
+            rows = local_commits.read(self.location(table.name), schema, reader=reader)
         else:
             rows = schema_of(schema).to_frame() if self.is_new(table) else None
         if rows is None:
@@ -121,7 +120,7 @@ class Warehouse(Tables):
             return None
         place = self.location(table.name)
         try:
-            changed = [[str(Path(place, unquote(path))) for path in of] for of in log.changed_files(place, version)]
+            changed = [[local_commits.file_at(place, path) for path in of] for of in log.changed_files(place, version)]
             more, fewer = (sum(Path(file).stat().st_size for file in files) for files in changed)
             if most is not None and more - fewer > most:
                 return None
