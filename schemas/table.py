@@ -136,10 +136,9 @@ class Table:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of this declaration, which is stored with the table that was created from it."""
-        declared: tuple[object, ...] = (self.comment, self.columns, self.clustered_by, self.statistics_columns)
-        declared += ("keeps changes",) if self.keeps_changes else ()
-        return hashlib.sha256(repr(declared).encode()).hexdigest()[:16]
+        """Hash of the rows that the table can have, which is stored with the table that was created from it."""
+        columns = [(c.name, str(c.type), c.nullable, c.values and tuple(map(str, c.values))) for c in self.columns]
+        return hashlib.sha256(repr(columns).encode()).hexdigest()[:16]
 
     @property
     def statistics_columns(self) -> tuple[str, ...]:

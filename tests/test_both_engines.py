@@ -22,8 +22,7 @@ from jobs.replaying.conversations import Conversations, unite
 from jobs.replaying.flow import Options, replay
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.simulator import simulate
-from jobs.transforms.expressions import with_columns_of
-from jobs.warehouse.spark_rows import collect, to_spark
+from jobs.warehouse.spark_rows import collect, to_spark, with_columns_of
 from jobs.warehouse.store import Warehouse, conform
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS

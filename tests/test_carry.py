@@ -15,15 +15,12 @@ from pipeline import WHOLE, frames, ingest_more, stream
 from random_packets import any_packet, damaged, user_message
 from test_framing import hostile_stream
 from tiers import merge_needs
-from warehouses import config
 from wiretap import ACK, PSH, Sent, conversation, fast_open, goodbye, handshake, msmq, pcap
 
-from jobs.app.errors import JobError, UsageError
+from jobs.app.errors import JobError
 from jobs.engine.in_process import InProcess
 from jobs.ingestion import connections
 from jobs.ingestion.captures import Place
-from jobs.steps import ingest
-from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.staging import HISTORY
 from udfs.msmq import framing, stream_window
@@ -300,12 +297,3 @@ def test_the_latest_complete_state_counts(
 def history(**columns: Any) -> dict[str, Any]:
     """Returns a row of HISTORY."""
     return dict.fromkeys(HISTORY.names) | {"packed": b"a"} | columns
-
-
-def test_tables_of_before_the_first_release_are_refused(tmp_path: Path) -> None:
-    """They keep the states of connections elsewhere, so that a connection would begin again."""
-    spark: Any = None
-    tables = Warehouse(spark, str(tmp_path))
-    tables.create(replace(INTERNAL_CONNECTIONS, name="connection_states"))
-    with pytest.raises(UsageError, match=r"before 0\.1\.0.*Ingest the captures into a new warehouse"):
-        ingest.step(tables, config(tmp_path), [])

@@ -6,11 +6,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import polars as pl
@@ -23,13 +24,12 @@ from pyspark.sql import SparkSession
 
 from jobs.app.errors import ConflictError, JobError
 from jobs.warehouse import local_commits, log
-from jobs.warehouse.durable import settle
 from jobs.warehouse.spark_rows import collect, to_spark
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import Tables
 from schemas.ingest import STREAM_GAPS
 from schemas.replay import VERDICTS
-from schemas.table import Table
+from schemas.table import LONG, Column, Table
 from schemas.tables import TABLES
 from udfs.derive.frames import to_frame
 
@@ -76,9 +76,8 @@ def any_rows(draw: Random, table: Table, many: int) -> pl.DataFrame:
     return to_frame(pa.table(columns, schema))
 
 
-def sorted_rows(rows: pl.DataFrame | None) -> list[str]:
+def sorted_rows(rows: pl.DataFrame) -> list[str]:
     """Returns the rows in an order of their own: a table has none."""
-    assert rows is not None
     return sorted(map(repr, rows.to_dicts()))
 
 
@@ -99,7 +98,7 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path, table: Table) -> Non
     assert [(of.name, of.metadata["comment"]) for of in made.schema().fields] == [(of.name, of.comment) for of in table]
     first, more, other = (any_rows(draw, table, many) for many in (5, 3, 4))
     for rows, overwrite, expected in ((first, False, [first]), (more, False, [first, more]), (other, True, [other])):
-        assert local_commits.write(place, table, rows, held, overwrite=overwrite)
+        local_commits.write(place, table, rows, held, overwrite=overwrite)
         whole = pl.concat(expected)
         assert sorted_rows(local_commits.read(place, schema)) == sorted_rows(whole)
         assert sorted_rows(to_frame(DeltaTable(place).to_pyarrow_table().select(table.names))) == sorted_rows(whole)
@@ -133,18 +132,18 @@ def test_rows_that_are_replaced_are_not_read(tmp_path: Path, monkeypatch: pytest
     place = created(spark, tmp_path, STREAM_GAPS)
     first, other, none = (any_rows(Random(many), STREAM_GAPS, many) for many in (5, 3, 0))
 
-    def replace(rows: pl.DataFrame) -> None:
+    def write(rows: pl.DataFrame) -> None:
         Warehouse(spark, str(tmp_path)).replace(STREAM_GAPS, rows)
 
-    replace(none)
+    write(none)
     assert log.versions(place) == [0]
     with monkeypatch.context() as patch:
         patch.setattr(local_commits, "read", lambda *_: pytest.fail("reads what it replaces"))
         for rows in (first, other):
-            replace(rows)
+            write(rows)
             assert to_frame(DeltaTable(place).to_pyarrow_table()).equals(rows)
     for _ in range(2):
-        replace(none)
+        write(none)
         assert log.versions(place) == [3, 2, 1, 0]
     assert sorted_rows(local_commits.read(place, STREAM_GAPS.arrow)) == sorted_rows(none)
 
@@ -159,11 +158,9 @@ def test_a_version_is_committed_once(tmp_path: Path) -> None:
         for _ in renewals:
             local_commits.set_properties(place, {"msmq.fence": "other"})
 
-    assert local_commits.write(place, STREAM_GAPS, rows, meanwhile)
+    local_commits.write(place, STREAM_GAPS, rows, meanwhile)
     assert log.versions(place) == [2, 1, 0]
-    properties = local_commits.read_properties(place)
-    assert properties is not None
-    assert properties["msmq.fence"] == "other"
+    assert local_commits.read_properties(place)["msmq.fence"] == "other"
     assert sorted_rows(local_commits.read(place, STREAM_GAPS.arrow)) == sorted_rows(rows)
 
 
@@ -188,17 +185,18 @@ def test_a_restore_puts_rows_back(tmp_path: Path) -> None:
     first, more, other = (any_rows(Random(seed), STREAM_GAPS, 3) for seed in (9, 10, 11))
     for rows, overwrite in ((first, False), (more, False), (other, True)):
         local_commits.write(place, STREAM_GAPS, rows, held, overwrite=overwrite)
-    assert local_commits.restore(place, 1, held)
+    local_commits.restore(place, 1, held)
     assert sorted_rows(local_commits.read(place, schema)) == sorted_rows(first)
     assert to_frame(DeltaTable(place).to_pyarrow_table()).equals(first)
     assert log.rows_version(log.commits(place)) == 1
-    assert local_commits.restore(place, 0, held)
+    local_commits.restore(place, 0, held)
     assert sorted_rows(local_commits.read(place, schema)) == []
     with pytest.raises(ConflictError, match="took this one for dead"):
         local_commits.restore(place, 1, lost)
     for file in Path(place).glob("*.parquet"):
         file.unlink()
-    assert not local_commits.restore(place, 3, held)
+    with pytest.raises(JobError, match="cannot be committed to"):
+        local_commits.restore(place, 3, held)
     assert log.versions(place)[0] == 5
 
 
@@ -219,7 +217,7 @@ def test_a_log_is_read_from_a_checkpoint_on(tmp_path: Path) -> None:
 
     def append(rows: int) -> set[int]:
         for seed in range(rows):
-            assert local_commits.write(place, STREAM_GAPS, any_rows(Random(seed), STREAM_GAPS, 1), held)
+            local_commits.write(place, STREAM_GAPS, any_rows(Random(seed), STREAM_GAPS, 1), held)
         assert DeltaTable(place).to_pyarrow_table().num_rows == local_commits.count(place) == log.versions(place)[0]
         return {int(one.name[:20]) for one in entries.glob("*.checkpoint.parquet")}
 
@@ -231,26 +229,34 @@ def test_a_log_is_read_from_a_checkpoint_on(tmp_path: Path) -> None:
             os.utime(entry, (0, 0))
     assert append(1) == {10, 20}
     assert log.versions(place) == [*range(20, 9, -1)]
-    assert local_commits.restore(place, 19, held)
+    local_commits.restore(place, 19, held)
     assert local_commits.count(place) == 19
 
 
-def test_what_it_does_not_know_is_left_to_spark(tmp_path: Path) -> None:
-    """A table with a feature that delta-rs cannot write."""
-    other = created(None, tmp_path / "other", VERDICTS)
+def test_a_table_that_it_cannot_write_is_refused_and_named(tmp_path: Path) -> None:
+    """One with a feature that delta-rs does not know, or of another declaration; derived rows are replaced."""
+    other = created(None, tmp_path, VERDICTS)
+    later = replace(STREAM_GAPS, columns=(*STREAM_GAPS.columns, Column("ttl", LONG, "Hops.")))
+    created(None, tmp_path, STREAM_GAPS)
+    tables = Warehouse(cast(Any, None), str(tmp_path))
+    with pytest.raises(JobError, match=r"stream_gaps in \S+ was made by another version .*--continue-from"):
+        tables.create(later)
+    tables.create(later, derived=True)
+    assert DeltaTable(str(tmp_path / later.name)).schema().fields[-1].name == "ttl"
+    tables.create(later)
+    assert log.versions(str(tmp_path / later.name)) == [1, 0]
     commit = Path(other, "_delta_log", f"{0:020d}.json")
     clustered = '"minWriterVersion":7,"writerFeatures":["checkConstraints","clustering","domainMetadata"]'
     commit.write_text(commit.read_text().replace('"minWriterVersion":3', clustered))
-    assert sorted_rows(local_commits.read(other, VERDICTS.arrow)) == []
-    assert not local_commits.write(other, VERDICTS, any_rows(Random(6), VERDICTS, 1), held)
-    assert not local_commits.set_properties(other, {"a": "b"})
+    with pytest.raises(JobError, match=r"verdicts has features .* into a new warehouse"):
+        tables.read_local(VERDICTS)
 
 
 def test_a_property_that_needs_it_raises_the_protocol(tmp_path: Path) -> None:
     place = created(None, tmp_path, STREAM_GAPS)
     assert not STREAM_GAPS.keeps_changes
     assert DeltaTable(place).protocol().min_writer_version == 3
-    assert local_commits.set_properties(place, {"delta.enableChangeDataFeed": "true"})
+    local_commits.set_properties(place, {"delta.enableChangeDataFeed": "true"})
     assert DeltaTable(place).protocol().min_writer_version == 4
 
 
@@ -270,7 +276,7 @@ def test_a_commit_is_never_made_after_another_than_was_read(tmp_path: Path) -> N
     """Not even an append, which delta-rs could put behind any other commit."""
     place = created(None, tmp_path, STREAM_GAPS)
     read = DeltaTable(place)
-    assert local_commits.set_properties(place, {"msmq.fence": "other"})
+    local_commits.set_properties(place, {"msmq.fence": "other"})
     with pytest.raises(CommitFailedError):
         read.create_write_transaction([], "append", read.schema(), **local_commits._ONCE)
     assert log.versions(place) == [1, 0]
@@ -297,23 +303,6 @@ def test_the_log_names_only_files_that_are_on_the_disk(tmp_path: Path, monkeypat
     local_commits.write(place, STREAM_GAPS, any_rows(Random(3), STREAM_GAPS, 2), held)
     assert done.pop(0).endswith(".parquet")
     assert done == [STREAM_GAPS.name, "commit", f"{1:020d}.json", "_delta_log"]
-
-
-def test_rows_are_on_the_disk_before_the_log_whoever_wrote_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = ("part-1.parquet", "_change_data/cdc-1.parquet", "_delta_log/1.json", "_delta_log/1.checkpoint.parquet")
-    for name in (*names, "old.parquet"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    os.utime(tmp_path / "old.parquet", (0, 0))
-    flushed: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: flushed.append(Path(f"/proc/self/fd/{fd}").readlink().name))
-    settle(str(tmp_path), 100)
-    assert flushed[:4] == ["part-1.parquet", tmp_path.name, "cdc-1.parquet", "_change_data"]
-    assert set(flushed[4:6]) == {"1.json", "1.checkpoint.parquet"}
-    assert flushed[6:] == ["_delta_log"]
-    settle(str(tmp_path / "nowhere"), 100)
 
 
 _NO_LINKS = """
@@ -395,30 +384,26 @@ def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     tables = Warehouse(spark, str(tmp_path))
     place, name = created(spark, tmp_path, VERDICTS), tables.name(VERDICTS)
     first, more = (any_rows(Random(seed), VERDICTS, 5) for seed in (7, 8))
-    assert local_commits.write(place, VERDICTS, first, held)
+    local_commits.write(place, VERDICTS, first, held)
     read = Tables.read(tables, VERDICTS)
     assert read.count() == 5
     assert [field.metadata["comment"] for field in read.schema] == [column.comment for column in VERDICTS]
     assert [field.nullable for field in read.schema] == [column.nullable for column in VERDICTS]
-    assert not tables.is_clustered(VERDICTS)
     stream = first["stream_id"][0]
     assert read.where(read.stream_id == stream).count() == first.filter(stream_id=stream).height
     with pytest.raises(Exception, match="DELTA_VIOLATE_CONSTRAINT"):
         spark.sql(f"UPDATE {name} SET verdict = 'perhaps'")  # noqa: S608 - a name of this test's
     tables.merge(VERDICTS, to_spark(spark, more), update=True)
-    together = local_commits.read(place, VERDICTS.arrow)
-    assert together is not None
-    assert together.height == 10
-    assert local_commits.write(place, VERDICTS, more, held, overwrite=True)
+    assert local_commits.read(place, VERDICTS.arrow).height == 10
+    local_commits.write(place, VERDICTS, more, held, overwrite=True)
     assert Tables.read(tables, VERDICTS).count() == 5
     tables.restore(VERDICTS, 1)
     assert sorted_rows(collect(Tables.read(tables, VERDICTS))) == sorted_rows(first)
-    operations = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {name}").collect()]
-    assert operations == ["RESTORE", "WRITE", "MERGE", "WRITE", "CREATE TABLE"]
-    tables.cluster(VERDICTS)
-    tables.optimize(VERDICTS)
+    tables.optimize(VERDICTS, *VERDICTS.clustered_by)
     tables.vacuum(VERDICTS, 200)
-    (detail,) = spark.sql(f"DESCRIBE DETAIL {name}").collect()
-    assert tuple(detail["clusteringColumns"]) == VERDICTS.clustered_by
+    local_commits.checkpoint(place)
+    operations = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {name}").collect()]
+    assert operations[-6:] == ["OPTIMIZE", "RESTORE", "WRITE", "WRITE", "WRITE", "CREATE TABLE"]
     assert DeltaTable(place).to_pyarrow_table().num_rows == 5
-    assert not local_commits.write(place, VERDICTS, more, held)
+    local_commits.write(place, VERDICTS, more, held)
+    assert Tables.read(tables, VERDICTS).count() == 10

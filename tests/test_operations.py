@@ -1,16 +1,17 @@
 """Runs that are killed, that meet, that fail: the tables end as if nothing had happened."""
 
-import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest import mock
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -22,19 +23,22 @@ from warehouses import config as any_config
 from jobs.app.config import Config
 from jobs.app.errors import ConflictError, JobError, UsageError
 from jobs.ingestion import flow
-from jobs.steps import decode, ingest, maintain, nightly, repair, replay, status
-from jobs.transforms.retention import without_outdated_states
-from jobs.warehouse import local_commits, local_files, lock_state, log, publish_lock
+from jobs.steps import ingest, maintain, nightly, repair, replay, status
+from jobs.steps.maintain import without_outdated_states
+from jobs.warehouse import local_commits, local_files, log, publish_lock
 from jobs.warehouse.provenance import derive
+from jobs.warehouse.running import Mark
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import Tables, path_in
 from schemas.history import MESSAGE_HISTORY
-from schemas.ingest import BOOKS, INTERNAL_CONNECTIONS, PACKETS, STREAM_GAPS
-from schemas.ingest import CAPTURES as CAPTURES_TABLE
+from schemas.ingest import INTERNAL_CONNECTIONS, PACKETS, STREAM_GAPS
 from schemas.replay import ENDS, SEQUENCES, STATES
-from schemas.table import LONG, Column, Table, sql_type
+from schemas.table import Table
 from schemas.tables import REPLAYED, TABLES
+from udfs.derive.tables import schema_of
 
+NO_SPARK: Any = None
+GAP = pl.DataFrame([("s", 1, 2)], schema_of(STREAM_GAPS.arrow), orient="row")
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
 
 
@@ -47,54 +51,20 @@ class Killed(BaseException):
     """Nothing of the program gets to handle it."""
 
 
-class Commits:
-    """Ends the program right after a commit, which is known by its operation and table: "MERGE packets".
+@contextmanager
+def killed_after(commits: Sequence[str]) -> Iterator[None]:
+    """Ends the program when it has committed to each of these tables in turn."""
+    waiting, settle = list(commits), local_commits._settle
 
-    "WRITE packets" is an append or an overwrite; "OVERWRITE packets" an overwrite without Spark's part of Delta.
-    "MERGE packets" is one of rows that come and go, whoever makes it; "COMMIT packets" any of these.
-    """
+    def killing(place: str, version: int) -> None:
+        settle(place, version)
+        if waiting and waiting[0] == Path(place).name:
+            waiting.pop(0)
+            if not waiting:
+                raise Killed
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.last = ""
-        write, sql, restore, add = Warehouse._write, Warehouse._sql, Warehouse.restore, local_commits._add
-        replace_rows = local_commits.replace_rows
-
-        def writing(self_: Warehouse, table: Table, *arguments: Any) -> None:
-            write(self_, table, *arguments)
-            self._done(f"WRITE {table.name}")
-
-        def executing(self_: Warehouse, statement: str) -> Any:
-            found = sql(self_, statement)
-            if named := re.match(r"(\w+)[^`]+`[^`]+/(\w+)`", statement):
-                self._done(f"{named[1]} {named[2]}")
-            return found
-
-        def restoring(self_: Warehouse, table: Table, version: int) -> None:
-            restore(self_, table, version)
-            self._done(f"RESTORE {table.name}")
-
-        def adding(place: str, *arguments: Any, **options: Any) -> bool:
-            is_added = add(place, *arguments, **options)
-            for verb in ["WRITE", "OVERWRITE"][: is_added * (1 + options["overwrite"])]:
-                self._done(f"{verb} {Path(place).name}")
-            return is_added
-
-        def replacing(place: str, *arguments: Any) -> bool:
-            is_replaced = replace_rows(place, *arguments)
-            if is_replaced:
-                self._done(f"MERGE {Path(place).name}")
-            return is_replaced
-
-        monkeypatch.setattr(local_commits, "_add", adding)
-        monkeypatch.setattr(local_commits, "replace_rows", replacing)
-        monkeypatch.setattr(Warehouse, "_write", writing)
-        monkeypatch.setattr(Warehouse, "restore", restoring)
-        monkeypatch.setattr(Warehouse, "_sql", executing)
-
-    def _done(self, commit: str) -> None:
-        verb, table = commit.split()
-        if self.last == commit or (verb in {"WRITE", "MERGE"} and self.last == f"COMMIT {table}"):
-            raise Killed
+    with pytest.raises(Killed), mock.patch.object(local_commits, "_settle", killing):
+        yield
 
 
 def executions(spark: SparkSession) -> int:
@@ -150,67 +120,41 @@ def test_a_small_night_makes_few_commits_and_queries(counted_night: FirstNight) 
 
 
 @pytest.mark.parametrize(
-    "lasts",
+    "kills",
     [
-        pytest.param((20,), id="in the middle"),
-        pytest.param((34,), id="late", marks=pytest.mark.slow),
-        pytest.param((3, 32), id="twice", marks=pytest.mark.slow),
+        pytest.param(["verdicts"], id="in the replay"),
+        pytest.param(["packets", "messages"], id="twice", marks=pytest.mark.slow),
     ],
 )
 def test_a_small_night_killed_at_any_commit_ends_as_if_it_never_had_been(
-    spark: SparkSession, first_night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasts: tuple[int, ...]
+    spark: SparkSession, first_night: Path, tmp_path: Path, kills: list[str]
 ) -> None:
-    settle = local_commits._settle  # what follows each commit
-    for last in lasts:
-        commits = count()
-
-        def killing(*arguments: Any, last: int = last, commits: Iterator[int] = commits) -> None:
-            settle(*arguments)
-            if next(commits) == last:
-                raise Killed
-
-        with monkeypatch.context() as patch:
-            patch.setattr(local_commits, "_settle", killing)
-            with pytest.raises(Killed):
-                nightly.run(spark, any_config(tmp_path, BRANCHES[0]))
+    for kill in kills:
+        with killed_after([kill, kill]):  # the first one creates the table
+            nightly.run(spark, any_config(tmp_path, BRANCHES[0]))
     nightly.run(spark, any_config(tmp_path, BRANCHES[0]))
     assert all_rows(tmp_path) == all_rows(first_night)
 
 
 @pytest.mark.slow
 def test_a_night_killed_again_and_again_ends_as_if_it_never_had_been(
-    spark: SparkSession, warehouse: Path, branches: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, warehouse: Path, branches: Path
 ) -> None:
-    """In ingest, while that is rolled back, with all captures written but the step not ended, in decode, in replay."""
+    """In ingest, while that is rolled back, with all packets written but the step not ended, in decode, in replay."""
     night = config(warehouse, *BRANCHES[1:])
-    maintain.run(spark, night)  # which clusters the tables of a warehouse that is not held in memory
-    commits = Commits(monkeypatch)
-    for last in (
-        "COMMIT internal_connections",
-        "RESTORE packets",
-        "COMMIT captures",
-        "WRITE messages",
-        "WRITE verdicts",
-    ):
-        commits.last = last
-        with pytest.raises(Killed):
+    maintain.run(spark, night)
+    for kills in (["internal_connections"], ["captures", "packets"], ["packets"], ["messages"], ["verdicts"]):
+        with killed_after(kills):
             nightly.run(spark, night)
-    commits.last = ""
     nightly.run(spark, night)
     assert all_rows(warehouse) == all_rows(branches)
-    for table in TABLES:  # however often they were written and put back
-        (detail,) = spark.sql(f"DESCRIBE DETAIL delta.`{warehouse / table.name}`").collect()
-        assert tuple(detail["clusteringColumns"]) == table.clustered_by
 
 
 def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
-    spark: SparkSession, warehouse: Path, first_night: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, warehouse: Path, first_night: Path
 ) -> None:
-    commits = Commits(monkeypatch)
-    commits.last = "COMMIT internal_connections"
-    with pytest.raises(Killed):
+    with killed_after(["packets"]):
         ingest.run(spark, config(warehouse, BRANCHES[1]))
-    commits.last = ""
     assert rows(warehouse, "packets") != rows(first_night, "packets")
     said = status.run(spark, config(warehouse))
     assert "did not finish (killed)" in said["runs"][0]
@@ -242,18 +186,6 @@ def test_a_full_disk_is_told_and_the_next_run_is_whole(
     ingest.run(spark, any_config(warehouse, BRANCHES[1]))
     assert {row["status"] for row in rows(warehouse, "captures")} == {"ok"}
     assert all(row["balanced"] for row in rows(warehouse, "books") if row["book"] != "packets")
-
-
-@pytest.mark.slow
-def test_what_delta_rs_cannot_write_is_written_by_spark(spark: SparkSession, warehouse: Path, branches: Path) -> None:
-    """Tables that were clustered when the warehouse was thought to be large, or by an earlier version."""
-    maintain.run(spark, config(warehouse))
-    nightly.run(spark, any_config(warehouse, *BRANCHES[1:]))
-    assert all_rows(warehouse) == all_rows(branches)
-    for table in (table for table in TABLES if table.clustered_by):
-        engines = [commit["engineInfo"] for commit in DeltaTable(str(warehouse / table.name)).history(1)]
-        assert engines[0].startswith("Apache-Spark")
-        assert Warehouse(spark, str(warehouse)).is_clustered(table)
 
 
 @pytest.mark.slow
@@ -300,42 +232,42 @@ def test_a_write_that_meets_another_commit_is_a_conflict(spark: SparkSession, tm
     assert [row["stream_id"] for row in tables.read(STREAM_GAPS).collect()] == ([] if other == "fence" else ["s"])
 
 
-def test_a_run_taken_for_dead_cannot_write(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lock_state.LockState, "is_here", False)  # as seen from another container
-    gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
-    tables = Warehouse(spark, str(tmp_path))
+def test_a_run_taken_for_dead_cannot_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish_lock, "_mark_of", lambda _: Mark(None))  # as on another machine
+    tables = Warehouse(NO_SPARK, str(tmp_path))
 
     def write_twice() -> None:
         with publish_lock.hold(tables, 0) as (held, _):  # 0 seconds make every run silent
             held.create(STREAM_GAPS)
-            held.merge(STREAM_GAPS, gap)
+            held.append(STREAM_GAPS, GAP)
             with publish_lock.hold(tables, 0) as (_, other):
                 assert len(other.rolled_back) == 1
-            held.merge(STREAM_GAPS, gap)
+            held.append(STREAM_GAPS, GAP)
 
     with pytest.raises(ConflictError, match="took this one for dead"):
         write_twice()
-    assert tables.read(STREAM_GAPS).isEmpty()
+    assert tables.read_local(STREAM_GAPS).is_empty()
 
 
-def test_a_source_written_without_the_lock_fails_the_step(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Warehouse(spark, str(tmp_path))
-    gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
+def test_tables_are_derived_once_from_the_same_sources_and_options(tmp_path: Path) -> None:
+    """A table without rows too; and again when the options or a source changed, or the table was written since."""
+    tables, nothing = Warehouse(NO_SPARK, str(tmp_path)), schema_of(SEQUENCES.arrow).to_frame()
 
-    def derive_sequences() -> None:
+    def derived(meanwhile: Callable[[], None] = lambda: None, **options: Any) -> bool:
         with publish_lock.hold(tables, 3600) as (held, _):
             held.create(STREAM_GAPS)
+            return derive(held, "replay", (SEQUENCES,), (STREAM_GAPS,), lambda _: meanwhile(), **options)
 
-            def write(_: object) -> None:
-                held.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark))
-                tables.replace(STREAM_GAPS, gap)
-
-            derive(held, "replay", (SEQUENCES,), (STREAM_GAPS,), write)
-
-    with pytest.raises(ConflictError, match="Something wrote stream_gaps without the publish lock while replay read"):
-        derive_sequences()
+    assert [derived(scope="auto"), derived(scope="auto")] == [True, False]
+    assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
+    tables.replace(STREAM_GAPS, GAP)
+    assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
+    local_commits.write(str(tmp_path / SEQUENCES.name), SEQUENCES, nothing, lambda: None, overwrite=True)
+    assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
+    with pytest.raises(ConflictError, match="wrote stream_gaps without the publish lock while replay read"):
+        derived(lambda: tables.replace(STREAM_GAPS, GAP), scope="session")
+    with pytest.raises(JobError, match="holds the publish lock"):
+        derive(tables, "replay", (SEQUENCES,), (STREAM_GAPS,), lambda _: None)
 
 
 def test_a_commit_whose_answer_was_lost_is_made_once(
@@ -378,15 +310,12 @@ def test_a_capture_that_grows_while_it_is_read_is_left_for_the_next_run(
     assert [row["status"] for row in rows(tmp_path / "warehouse", "captures")] == ["ok"]
 
 
-@pytest.mark.parametrize(
-    "most", [pytest.param(0, marks=pytest.mark.slow, id="in tasks"), pytest.param(1 << 20, id="in memory")]
-)
-def test_names_of_files_and_folders_are_only_names(spark: SparkSession, tmp_path: Path, most: int) -> None:
+def test_names_of_files_and_folders_are_only_names(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = tmp_path / "it's `x` $(reboot) ..; DROP TABLE"
     capture = tmp_path / "captures" / "a'b`c\"\x1b[31m\n..\\%2e{x}.pcapng"
     capture.parent.mkdir()
     shutil.copy(CAPTURES / "orders.pcapng", capture)
-    ingest.run(spark, config(warehouse, capture, in_memory_bytes=most))
+    ingest.run(spark, any_config(warehouse, capture))
     assert [row["uri"] for row in rows(warehouse, "captures")] == [str(capture)]
     assert status.run(spark, config(warehouse, capture.parent))["pending"]["captures"] == 0
     assert {path.name for path in tmp_path.iterdir()} == {warehouse.name, "captures"}
@@ -416,40 +345,6 @@ def test_of_old_states_the_two_newest_of_each_connection_stay(spark: SparkSessio
     assert found.columns == list(INTERNAL_CONNECTIONS.names)
 
 
-def test_tables_are_derived_once_from_the_same_sources_and_options(spark: SparkSession, tmp_path: Path) -> None:
-    """A table without rows too; and again when the options or a source changed, or the table was written since."""
-    tables = Warehouse(spark, str(tmp_path))
-    gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
-
-    def derived(**options: Any) -> bool:
-        def write(_: object) -> None:
-            held.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark))
-
-        with publish_lock.hold(tables, 3600) as (held, _):
-            held.create(STREAM_GAPS)
-            return derive(held, "replay", (SEQUENCES,), (STREAM_GAPS,), write, **options)
-
-    assert [derived(scope="auto"), derived(scope="auto")] == [True, False]
-    assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
-    tables.replace(STREAM_GAPS, gap)
-    assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
-    tables.replace(SEQUENCES, spark.createDataFrame([], SEQUENCES.spark))
-    assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
-    with pytest.raises(JobError, match="holds the publish lock"):
-        derive(tables, "replay", (SEQUENCES,), (STREAM_GAPS,), lambda _: None)
-
-
-@pytest.mark.slow
-def test_a_derived_table_of_an_older_declaration_is_made_anew(
-    spark: SparkSession, warehouse: Path, first_night: Path
-) -> None:
-    name = Warehouse(spark, str(warehouse)).name(SEQUENCES)
-    spark.sql(f"CREATE OR REPLACE TABLE {name} USING delta AS SELECT 'old' AS scope_key, 1 AS tx_sequence_id, 2 AS x")
-    decode.run(spark, any_config(warehouse))
-    replay.run(spark, any_config(warehouse))
-    assert rows(warehouse, "sequences") == rows(first_night, "sequences")
-
-
 @pytest.mark.parametrize("made", [True, False])
 def test_a_table_that_another_run_is_making_is_waited_for(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, made: bool
@@ -477,45 +372,6 @@ def test_a_table_that_another_run_is_making_is_waited_for(
             tables.create(STREAM_GAPS)
         assert begun.exists()
     assert len(waits) == (2 if made else 5)
-
-
-def test_an_ingested_table_gets_new_checks_and_comments_and_is_else_refused(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    tables = Warehouse(spark, str(tmp_path))
-    for table, check in ((BOOKS, "book_values"), (PACKETS, "packet_type_values")):
-        name = tables.name(table)
-        columns = ", ".join(f"{column.name} {sql_type(column.type)}" for column in table)
-        spark.sql(f"CREATE TABLE {name} ({columns}) USING delta")
-        tables.create(table)
-        properties = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()}
-        assert properties[f"delta.constraints.{check}"].replace(" ", "") == table.checks[check].replace(" ", "")
-        assert [field.metadata["comment"] for field in spark.table(name).schema] == [each.comment for each in table]
-    spark.sql(f"CREATE TABLE {tables.name(CAPTURES_TABLE)} (capture_id STRING, size_bytes INT) USING delta")
-    with pytest.raises(JobError, match=r"made by another version .* uri string \(there: None\), size_bytes bigint"):
-        tables.create(CAPTURES_TABLE)
-
-
-def test_an_ingested_table_of_an_older_release_keeps_its_rows_and_gets_new_columns(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    later = Column("ttl", LONG, "Hops that the segment had left.")
-    newer = replace(STREAM_GAPS, columns=(*STREAM_GAPS.columns, later))
-    tables = Warehouse(spark, str(tmp_path))
-    tables.create(STREAM_GAPS)
-    old = spark.createDataFrame([("a", 1, 2)], STREAM_GAPS.spark)
-    tables.merge(STREAM_GAPS, old)
-    tables.create(newer)
-    tables.merge(newer, spark.createDataFrame([("b", 3, 4, 5)], newer.spark))
-    rows = sorted(tuple(row) for row in tables.read(newer).collect())
-    assert rows == [("a", 1, 2, None), ("b", 3, 4, 5)]
-    assert Tables.read(tables, newer).schema["ttl"].metadata["comment"] == later.comment
-    commits = len(list(tables.commits(newer)))
-    tables.create(newer)
-    assert len(list(tables.commits(newer))) == commits
-    needed = replace(newer, columns=(*newer.columns, Column("window", LONG, "Needed.", nullable=False)))
-    with pytest.raises(JobError, match=r"it should have window bigint \(there: None\)\."):
-        tables.create(needed)
 
 
 @pytest.mark.slow
@@ -569,15 +425,14 @@ def test_a_later_warehouse_goes_on_where_an_earlier_one_stood(
 
 def test_a_warehouse_of_an_older_version_is_replayed_before_it_is_continued(tmp_path: Path) -> None:
     """It has the table `ends`, of which the name is `stream_ends` now."""
-    no_spark: Any = None
     old = str(tmp_path / "old")
     given = any_config(tmp_path / "new", continue_from=old)
     for table in (STATES, replace(ENDS, name="ends")):
         local_commits.create(path_in(old, table.name), table, {})
     with pytest.raises(UsageError, match=r"no table stream_ends in .*/old: run msmq-replay replay there first\."):
-        replay.previous_version(Warehouse.of(no_spark, given), given)
+        replay.previous_version(Warehouse.of(NO_SPARK, given), given)
     local_commits.create(path_in(old, ENDS.name), ENDS, {})
-    assert replay.previous_version(Warehouse.of(no_spark, given), given) == [old, {"states": 0, "stream_ends": 0}]
+    assert replay.previous_version(Warehouse.of(NO_SPARK, given), given) == [old, {"states": 0, "stream_ends": 0}]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import printable, progress
-from jobs.transforms.decode import decode_rows
+from jobs.steps.decode import decode_rows
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAME_COLUMNS
 from udfs.msmq.pseudonyms import pseudonymize, pseudonymize_columns
 

@@ -1,17 +1,18 @@
 """The publish lock and its rollback, checked without Spark: the product's lock on tables that are Python lists."""
 
 import json
-import os
 import random
-import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,13 +20,17 @@ from jobs.app.errors import ConflictError, JobError
 from jobs.warehouse import lock_state, publish_lock
 from jobs.warehouse.lock_state import LockState
 from jobs.warehouse.log import CREATE, SET_PROPERTIES, Commit, rows_version
-from jobs.warehouse.processes import Process
 from jobs.warehouse.publish_lock import PublishLock, restore_target
+from jobs.warehouse.running import Mark
 from jobs.warehouse.tables import POLL_S
+from schemas.ingest import CAPTURES, PACKETS, STREAMS
+from schemas.messages import MESSAGES
+from schemas.table import Table
 
-TABLES = ("captures", "packets", "streams", "messages")
+TABLES = (CAPTURES, PACKETS, STREAMS, MESSAGES)
 SECONDS = 100
 SEEDS = 100
+NAMES = [table.name for table in TABLES]
 Rows = tuple[str, ...]
 
 
@@ -39,6 +44,8 @@ class Warehouse:
 
     commits: dict[str, list[Commit]] = field(default_factory=dict)
     rows: dict[str, list[Rows]] = field(default_factory=dict)
+    file: Path | None = None
+    """The file that runs mark, if they see one another."""
     now: float = 1_000_000.0
 
     def __post_init__(self) -> None:
@@ -57,7 +64,7 @@ class Warehouse:
     @property
     def content(self) -> dict[str, list[str]]:
         """The rows of all tables, sorted."""
-        return {table: sorted(self.newest(table)) for table in TABLES}
+        return {table: sorted(self.newest(table)) for table in NAMES}
 
 
 class Schedule:
@@ -123,36 +130,38 @@ class Run:
 
     def __init__(self, warehouse: Warehouse, point: Callable[[], None] = lambda: None, *, lossy: int = 0) -> None:
         self.warehouse, self.point = warehouse, point
-        self.lock = PublishLock(self, SECONDS)
+        self.mark = Mark(warehouse.file)
+        self.lock = PublishLock(cast(Any, self), SECONDS, self.mark, tables=TABLES)
         self.losses = random.Random(lossy) if lossy else None
 
-    def tables(self) -> Sequence[str]:
-        """Names the tables."""
-        return TABLES
+    def locked_by(self, lock: PublishLock) -> "Run":
+        """Returns the tables, to which `write` checks the lock."""
+        assert lock
+        return self
 
-    def commits(self, table: str) -> Iterable[Commit]:
+    def commits_if_any(self, table: Table) -> Iterable[Commit]:
         """Returns the table's commits, newest first."""
         self.point()
-        return self.warehouse.commits.get(table, [])[::-1]
+        return self.warehouse.commits.get(table.name, [])[::-1]
 
-    def set_property(self, table: str, name: str, value: str) -> None:
-        """Commits a property; loses one commit in ten, and one answer in ten, where that is asked for."""
+    def newest_entry(self, table: Table) -> tuple[int, None] | None:
+        """Returns the table's newest version, as of a table that lies in no folder."""
+        return next(((commit.version, None) for commit in self.commits_if_any(table)), None)
+
+    def set_properties(self, table: Table, pairs: dict[str, str]) -> None:
+        """Commits properties; loses one commit in ten, and one answer in ten, where that is asked for."""
         self.point()
         fate = self.losses.random() if self.losses else 1
         if fate < 0.1:
             raise ConflictError("not committed")
-        pairs = json.dumps({name: value})
-        self.warehouse.commit(table, SET_PROPERTIES, self.warehouse.newest(table), properties=pairs)
+        properties = json.dumps(pairs)
+        self.warehouse.commit(table.name, SET_PROPERTIES, self.warehouse.newest(table.name), properties=properties)
         if fate < 0.2:
             raise ConflictError("committed, but the answer was lost")
 
-    def restore(self, table: str, version: int) -> None:
+    def restore(self, table: Table, version: int) -> None:
         """Puts back the rows of a version."""
-        self.write(table, "RESTORE", lambda _: self.warehouse.rows[table][version], version=str(version))
-
-    def settle(self) -> dict[str, list[int]]:
-        """Says that no table lies in a folder."""
-        return {}
+        self.write(table.name, "RESTORE", lambda _: self.warehouse.rows[table.name][version], version=str(version))
 
     def write(self, table: str, operation: str, change: Callable[[Rows], Rows], **parameters: str) -> None:
         """Makes a Delta transaction, which fails if metadata were committed since it began, and is tried again then."""
@@ -177,12 +186,12 @@ class Run:
                 self.lock.fail(str(error))
             raise
         finally:
-            lock_state.HOLDING.discard(self.lock.run)
+            self.mark.free()
 
     def night(self, *captures: str) -> None:
         """Writes one row of each table for each new capture; blind appends, so that nothing else finds duplicates."""
         self.lock.acquire()
-        for table in TABLES:
+        for table in NAMES:
             if not self.warehouse.commits.get(table):
                 self.write(table, CREATE, lambda _: ())
         new = tuple(capture for capture in captures if capture not in self.warehouse.newest("captures"))
@@ -198,8 +207,8 @@ class Run:
 
 
 @pytest.fixture
-def warehouse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Warehouse]:
-    tables = Warehouse()
+def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
+    tables = Warehouse(file=tmp_path / "running.lock")
 
     def sleep(seconds: float) -> None:
         tables.now += seconds
@@ -209,14 +218,13 @@ def warehouse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Warehouse]:
     )
     for module in (publish_lock, lock_state):
         monkeypatch.setattr(module, "time", clock)
-    yield tables
-    lock_state.HOLDING.clear()
+    return tables
 
 
 @pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs cannot see one another's processes."""
-    monkeypatch.setattr(Process, "own", lambda: Process("", os.getpid(), 0))
+def elsewhere(warehouse: Warehouse) -> None:
+    """Runs cannot see one another's marks."""
+    warehouse.file = None
 
 
 def holder(warehouse: Warehouse) -> LockState | None:
@@ -224,7 +232,7 @@ def holder(warehouse: Warehouse) -> LockState | None:
     return lock_state.current_state(warehouse.commits["captures"][::-1])
 
 
-WHOLE = {table: ["a", "b", "c"] for table in TABLES}
+WHOLE = {table: ["a", "b", "c"] for table in NAMES}
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -326,6 +334,7 @@ def test_a_run_that_writes_for_long_renews_its_lock(warehouse: Warehouse) -> Non
         assert not is_silent_after(SECONDS * 0.6, watch, warehouse)
         run.write("packets", "WRITE", lambda rows: (*rows, "x"))
     run.lock.release()
+    run.mark.free()
     other.lock.acquire()
     assert other.lock.rolled_back == []
 
@@ -333,7 +342,7 @@ def test_a_run_that_writes_for_long_renews_its_lock(warehouse: Warehouse) -> Non
 def test_a_completed_step_stays_and_a_failed_one_is_rolled_back(warehouse: Warehouse) -> None:
     run = Run(warehouse)
     run.lock.acquire()
-    for table in TABLES[1:]:
+    for table in NAMES[1:]:
         run.write(table, CREATE, lambda _: ())
     run.write("packets", "WRITE", lambda _: ("a",))
     run.lock.derived["decode"] = {"of": ["a"]}
@@ -341,6 +350,7 @@ def test_a_completed_step_stays_and_a_failed_one_is_rolled_back(warehouse: Wareh
     run.write("messages", "WRITE", lambda _: ("half",))
     run.lock.derived["decode"] = {"of": ["half"]}
     run.lock.fail("OSError: No space left on device")
+    run.mark.free()
     state = lock_state.current_state(warehouse.commits["captures"][::-1])
     assert state is not None
     assert state.failure == "OSError: No space left on device"
@@ -355,6 +365,7 @@ def test_a_run_that_failed_before_it_wrote_leaves_nothing_to_roll_back(warehouse
     run, after = Run(warehouse), Run(warehouse)
     run.lock.acquire()
     run.lock.fail("UsageError: no such option")
+    run.mark.free()
     after.lock.acquire()
     assert after.lock.rolled_back == []
 
@@ -376,7 +387,7 @@ def test_a_table_that_cannot_be_restored_is_named(warehouse: Warehouse, monkeypa
     dead.lock.acquire()
     dead.write("packets", CREATE, lambda _: ())
     dead.write("packets", "WRITE", lambda _: ("half",))
-    lock_state.HOLDING.clear()
+    dead.mark.free()
 
     def gone(*_: object) -> None:
         raise OSError("files are missing\nat org.apache")
@@ -386,23 +397,27 @@ def test_a_table_that_cannot_be_restored_is_named(warehouse: Warehouse, monkeypa
         after.lock.acquire()
 
 
-def state(**values: Any) -> LockState:
-    """A lock's state that this process set just now; its run is over."""
-    place, pid, started = Process.own()
-    given: dict[str, Any] = {"run": "r", "host": socket.gethostname(), "pid": pid, "after": 0, "at": datetime.now(UTC)}
-    return LockState(**(given | {"place": place, "started": started} | values))
-
-
-def test_who_may_wake() -> None:
-    assert not state(ended="out of memory", place="elsewhere").may_wake
-    assert state(place="elsewhere").may_wake
-    assert state(place="", started=0).may_wake  # as an earlier release wrote it
-    assert not state().may_wake  # this process has no such run any more
-    lock_state.HOLDING.add("r")
-    assert state().may_wake
-    lock_state.HOLDING.discard("r")
-    assert not state(pid=1 << 22).may_wake
-    assert not state(pid=1 << 80).may_wake
+def test_a_process_of_this_machine_that_is_killed_is_known_to_be_dead(tmp_path: Path) -> None:
+    """Whatever namespace it had its number in: the lock of its file ends with it. Elsewhere that proves nothing."""
+    file, marking = tmp_path / "running.lock", "from jobs.warehouse.running import Mark; from pathlib import Path; "
+    marking += "print(Mark(Path(sys.argv[1])).take(), flush=True); input()"
+    mark, nowhere = Mark(file), Mark(tmp_path / "no such folder" / "running.lock")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", f"import sys; {marking}", file], **pipes) as other:  # type: ignore[call-overload] # pipes
+        assert other.stdout.readline() == b"True\n"
+        assert not mark.take()
+        assert not mark.take()
+        other.kill()
+    assert mark.take()
+    assert not Mark(file).take()
+    state = LockState("r", "host", 1, 0, machine=mark.machine)
+    assert state.is_known_dead(mark.machine)
+    for elsewhere in ("another machine", ""):
+        assert not state.is_known_dead(elsewhere)
+        assert not replace(state, machine=elsewhere).is_known_dead(mark.machine)
+    assert (nowhere.take(), nowhere.machine) == (True, "")
+    assert not replace(state, machine="").is_known_dead(nowhere.machine)
+    assert replace(state, ended="out of memory").is_known_dead("")
 
 
 @pytest.mark.parametrize("hours", [-1000, -1, 1, 1000])
@@ -448,6 +463,7 @@ def test_a_run_of_this_machine_that_is_silent_but_there_is_waited_for(
         warehouse.now += seconds
         if warehouse.now > 1_000_000 + 10 * SECONDS:
             run.lock.release()
+            run.mark.free()
 
     monkeypatch.setattr("jobs.warehouse.publish_lock.time.sleep", sleep)
     other.lock.acquire()
@@ -522,5 +538,7 @@ def test_what_is_no_state_is_left_out() -> None:
     assert LockState.of(commit(5, SET_PROPERTIES, properties=pairs)) is not None
     assert LockState.of(commit(6, SET_PROPERTIES, properties=pairs)) is None  # another commit came between
     assert LockState.of(commit(5, "WRITE", properties=pairs)) is None
+    older = json.dumps({"msmq.lock": json.dumps({"run": "r", "host": "h", "pid": 1, "after": 4, "place": "of 0.1"})})
+    assert LockState.of(commit(5, SET_PROPERTIES, properties=older)) is not None
     for text in ("", "{", "[]", '{"msmq.lock": "{}"}', '{"msmq.lock": "{\\"run\\": 1, \\"what\\": 2}"}', '{"x": "y"}'):
         assert LockState.of(commit(5, SET_PROPERTIES, properties=text)) is None

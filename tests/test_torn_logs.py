@@ -108,8 +108,10 @@ def test_a_table_of_which_no_commit_is_whole_is_set_aside_or_refused(small: Path
     with publish_lock.hold(Warehouse(spark, str(small)), 3600) as (held, _):
         held.create(REPLAYED[0])
     newest(small / REPLAYED[0].name).write_bytes(b"")
-    with publish_lock.hold(Warehouse(spark, str(small)), 3600, mends=True):
-        assert not (small / REPLAYED[0].name).exists()
+    with publish_lock.hold(Warehouse(spark, str(small)), 3600, mends=True) as (held, _):
+        assert not held.has(REPLAYED[0])
+        held.create(REPLAYED[0])
+    assert held.read_local(REPLAYED[0]).is_empty()
     for version in log.versions(str(small / "packets")):
         log.entry(str(small / "packets"), version).write_bytes(b"")
     with pytest.raises(JobError, match=r"table .*/packets is damaged from its first entry on.* into a new warehouse"):
@@ -131,9 +133,11 @@ def test_a_torn_checkpoint_is_named_and_repair_does_without(small: Path, tear: s
     assert not checkpoint.exists()
     assert counts(small) == dict.fromkeys(("stream_gaps", "packets", "captures", "messages"), 2)
     checkpoint.write_bytes(b"")
-    log.entry(place, 0).unlink()
-    with pytest.raises(JobError, match="does not say any more what it held"):
-        publish_lock._mend(Warehouse(spark, str(small)))
+    log.entry(place, 0).unlink()  # so the log does not say any more what it held
+    local_commits._opened.clear()  # as in a process of its own
+    publish_lock._mend(Warehouse(spark, str(small)))
+    with pytest.raises(JobError, match=r"/packets cannot be read.* into a new warehouse"):
+        Warehouse(spark, str(small)).create(PACKETS)
 
 
 def test_rows_of_which_no_state_of_the_lock_is_known_without_are_refused(small: Path) -> None:

@@ -35,7 +35,7 @@ FEW_BYTES = 16 << 20
 _SHARE = 32
 """Captures in memory may have a 32nd of the machine's memory: Python takes nine times the size of small messages."""
 _BYTES_A_PACKET = 1 << 12
-"""Memory that Python takes for a packet while it replays (`tests/bench_memory.py`)."""
+"""Memory that Python takes for a packet while it replays."""
 _REPLAY_SHARE = 2
 """A replay may take half of the machine's memory."""
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")

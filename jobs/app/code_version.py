@@ -9,7 +9,7 @@ VERSION = "0.1.0"
 """The release; the package's metadata reads it from here."""
 _PACKAGES = ("schemas", "udfs", "jobs")
 _COMPILED = ("__pycache__", ".pyc")
-_RESULTS = ("engine", "replaying", "transforms", "steps/decode.py", "steps/replay.py")
+_RESULTS = ("engine", "replaying", "steps/decode.py", "steps/replay.py")
 """The parts of `jobs` that decide which rows the derived tables get."""
 _NOT_RESULTS = ("report", "report.py")
 

@@ -12,9 +12,16 @@ from pyspark.sql.types import StructType
 
 from jobs.engine.engine import Engine, How, Row
 from jobs.engine.in_process import InProcess, conform
-from jobs.transforms.expressions import timestamp, with_columns_of
 from jobs.warehouse.gone import from_offsets
-from jobs.warehouse.spark_rows import MOST_ROWS, cast_columns, checkpoint, nullable, to_spark
+from jobs.warehouse.spark_rows import (
+    MOST_ROWS,
+    cast_columns,
+    checkpoint,
+    nullable,
+    timestamp,
+    to_spark,
+    with_columns_of,
+)
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, QUARANTINE, STREAM_GAPS, STREAMS
@@ -218,45 +225,34 @@ class OnSpark:
         return int(rows.count())
 
     def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
-        if isinstance(rows, pl.DataFrame) and not rows.height:
-            return
-        if update and self._update_here(table, rows):
-            return
-        if isinstance(rows, pl.DataFrame) and not update:
-            rows = conform(rows, table)
-            known = self.warehouse.read_keys(table, rows)
-            if known is not None:
-                self.warehouse.append(table, InProcess().join(rows, known, table.key, "anti"))
+        if isinstance(rows, pl.DataFrame):
+            if self.warehouse.is_local:
+                self._write_few(table, conform(rows, table), update=update)
                 return
-        rows = self.there(rows)
-        if table in _OFTEN_EMPTY and rows.isEmpty():
+            rows = self.there(rows) if rows.height else None
+        if rows is None or (table in _OFTEN_EMPTY and rows.isEmpty()):
             return
         times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
         self.warehouse.merge(table, rows.withColumns(times) if times else rows, update=update)
 
-    def _update_here(self, table: Table, rows: Rows) -> bool:
-        """Replaces and adds rows in this process, if they and the table are few; returns whether it did."""
-        there = self.warehouse.read_if_small(table, _FEW_BYTES)
-        if there is None or not (there.height or isinstance(rows, pl.DataFrame)):
-            return False
-        few = self.expect_few(rows)
-        if not isinstance(few, pl.DataFrame):
-            return False
-        here = InProcess(tables={table.name: there})
-        here.write(table, few, update=True)
-        self.warehouse.replace(table, here.read(table))
-        return True
+    def _write_few(self, table: Table, rows: pl.DataFrame, *, update: bool) -> None:
+        """Writes rows of this process to a table in a local folder."""
+        if update:
+            self.warehouse.replace_rows(table, rows.select(table.key), rows)
+        elif rows.height:
+            known = self.warehouse.read_keys(table, rows)
+            self.warehouse.append(table, InProcess().join(rows, known, table.key, "anti"))
 
     def replace(self, table: Table, rows: Rows) -> None:
         is_here = isinstance(rows, pl.DataFrame)
         self.warehouse.replace(table, conform(rows, table) if is_here else with_columns_of(table, rows))
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
-        few = self.expect_few(stale)
-        if isinstance(few, pl.DataFrame) and self.warehouse.delete_here(table, from_offsets(few, table)):
+        if self.warehouse.is_local:
+            self.warehouse.replace_here(table, from_offsets(self.bring(rows=stale)["rows"], table))
             return
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
-        self.warehouse.delete(table, self.there(few), f"t.stream_id = s.stream_id AND {offset}")
+        self.warehouse.delete(table, self.there(stale), f"t.stream_id = s.stream_id AND {offset}")
 
 
 def engine_of(warehouse: Warehouse) -> Engine[Any]:

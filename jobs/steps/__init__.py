@@ -1,4 +1,1 @@
-"""The work of each command: read tables, apply transforms, write tables.
-
-How rows are computed is in `jobs.transforms`, how tables are written safely in `jobs.warehouse`.
-"""
+"""The work of each command: read tables, derive rows, write tables. How that is safe is in `jobs.warehouse`."""

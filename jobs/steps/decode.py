@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import polars as pl
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app import code_version
@@ -21,13 +21,15 @@ from jobs.engine.on_spark import engine_of
 from jobs.replaying.decoding import decode_arrow, decode_table, quarantine_of
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
-from jobs.transforms.decode import decode_rows, quarantine_rows
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Rows, Warehouse
-from schemas.ingest import PACKETS, QUARANTINE, Stage
+from schemas.ingest import PACKETS, QUARANTINE, PacketType, Stage
 from schemas.messages import DECODED_TABLES
 from schemas.table import Table
+from udfs.derive.decode import quarantine_packets
 from udfs.msmq.pseudonyms import pseudonymize
+from udfs.on_spark import map_arrow
+from udfs.passes.decode import decode_packets, packet_types
 
 SOURCES = (PACKETS,)
 
@@ -82,13 +84,21 @@ def _decode(warehouse: Warehouse, config: Config, came: Rows, went: Rows | None)
         rows = {table: decode_table(came, table, key) for table in DECODED_TABLES}
         rows[QUARANTINE] = quarantine_of(came, raw_kept)
     else:
-        is_done = went is None and warehouse.derive_in_tasks(
-            PACKETS, DECODED_TABLES, lambda table, rows: decode_arrow(rows, table, key)
-        )
-        rows = {} if is_done else {table: decode_rows(came, table, key) for table in DECODED_TABLES}
-        rows[QUARANTINE] = quarantine_rows(came, raw_kept)
+        rows = {}
+        if went is None and warehouse.is_local:
+            warehouse.derive_in_tasks(PACKETS, DECODED_TABLES, lambda table, rows: decode_arrow(rows, table, key))
+        else:
+            rows |= {table: decode_rows(came, table, key) for table in DECODED_TABLES}
+        undecodable = came.where(F.col("packet_type") == PacketType.UNKNOWN.value)
+        rows[QUARANTINE] = map_arrow(undecodable, quarantine_packets(raw_kept), QUARANTINE.arrow)
     gone = dict.fromkeys(rows, went) | {QUARANTINE: _undecodable(went)}
     run_in_parallel(partial(warehouse.replace_rows, table, gone[table], of_table) for table, of_table in rows.items())
+
+
+def decode_rows(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
+    """Returns rows of `table`, one per decodable packet of its types; a key pseudonymizes the names."""
+    chosen = packets.where(F.col("packet_type").isin(packet_types(table)))
+    return map_arrow(chosen, decode_packets(table, key), table.arrow)
 
 
 def _undecodable(packets: Rows | None) -> Rows:

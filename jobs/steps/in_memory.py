@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-import polars as pl
 import pyarrow as pa
 
 from jobs.app.capture_listing import (
@@ -26,8 +25,6 @@ from schemas.ingest import CAPTURES, PACKETS
 
 _WORTH_COMPILING = 64 << 20
 """Bytes of captures from which on queries are compiled."""
-_SIZES = ("content_bytes", "size_bytes")
-"""Columns with the size of a capture; the first is null where an earlier version wrote the row."""
 
 
 def limit(config: Config) -> int:
@@ -52,8 +49,6 @@ def needs_no_tasks(config: Config, files: Mapping[str, Stamp]) -> bool:
         return False
     if log.versions(captures):
         known = local_commits.read(captures, pa.schema([CAPTURES.arrow.field(name) for name in AS_INGESTED]))
-        if known is None:
-            return False
         files = {file: files[file] for file in changed_files(known.to_dicts(), files)}
     return are_few(config, files)
 
@@ -95,8 +90,7 @@ def _bytes_ingested(warehouse: Warehouse) -> int | None:
     place = warehouse.location(CAPTURES.name)
     if not log.versions(place):
         return 0
-    rows = local_commits.read(place, pa.schema([(name, pa.int64()) for name in _SIZES]))
-    return None if rows is None else rows.select(pl.coalesce(pl.all()).sum()).item() or 0
+    return int(local_commits.read(place, pa.schema([CAPTURES.arrow.field("content_bytes")]))["content_bytes"].sum())
 
 
 def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:

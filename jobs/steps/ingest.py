@@ -5,7 +5,6 @@ The next run rolls back what a killed run wrote (`jobs.warehouse.publish_lock`) 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -13,7 +12,7 @@ from pyspark.sql import SparkSession
 from jobs.app.capture_listing import AS_INGESTED, Stamp, capture_files, changed_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.app.errors import ChangedError, JobError, UsageError
+from jobs.app.errors import ChangedError, JobError
 from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
 from jobs.engine.on_spark import OnSpark, engine_of
@@ -21,10 +20,9 @@ from jobs.ingestion import flow
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import ingest_summary
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import BOOKS, CAPTURES, INTERNAL_CONNECTIONS
+from schemas.ingest import BOOKS, CAPTURES
 from schemas.tables import INGESTED
 
-_OF_BEFORE = replace(INTERNAL_CONNECTIONS, name="connection_states")
 _ATTEMPTS = 5
 
 
@@ -45,13 +43,8 @@ def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[
     Returns the size and time of the files.
 
     Raises:
-        JobError: files changed in every attempt. UsageError: the tables are too old to be continued.
+        JobError: files changed in every attempt, or another version made the tables.
     """
-    if warehouse.has(_OF_BEFORE):
-        raise UsageError(
-            f"The tables in {warehouse.place} were made by a version of msmq-replay before 0.1.0, whose connections "
-            "are in other tables. Ingest the captures into a new warehouse, or use that version."
-        )
     run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*INGESTED, BOOKS))
     for _ in range(_ATTEMPTS):
         before = stamps(files)

@@ -7,11 +7,8 @@ capture that arrives later than that makes its connections start again: all of t
 these are gone, the late bytes go to quarantine. The rows of `internal_connections` themselves stay: without them a late
 capture would look like the first.
 
-Tables in a folder of this machine are clustered once there are too many messages to be replayed in memory; Spark alone
-can write them from then on. If `vacuum_hours` is 0, what their logs say of older versions is deleted, too: it contains
-values of rows that are gone.
-
-Registered tables get the view `message_history`, as replays make it, and in Unity Catalog keys and tags.
+Tables in a folder of this machine are sorted once there are too many messages to be replayed in memory. If
+`vacuum_hours` is 0, what their logs say of older versions is deleted, too: it contains values of rows that are gone.
 
 Before all that, the messages are judged once more (`jobs.steps.audit`): what was wrong is put right.
 
@@ -19,25 +16,27 @@ The publish lock is held, so that no run writes meanwhile, and what a dead run l
 versions that this needs still exist.
 """
 
+import os
 from collections.abc import Sequence
-from functools import partial
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress
-from jobs.app.parallel import run_in_parallel
-from jobs.steps import audit, in_memory, unchanged_run
-from jobs.transforms.retention import without_outdated_states
-from jobs.warehouse import damage, publish_lock
-from jobs.warehouse.catalog import describe
+from jobs.steps import audit, in_memory
+from jobs.warehouse import damage, local_commits, publish_lock
 from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.spark_rows import checkpoint
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS
 from schemas.table import Table
 from schemas.tables import TABLES
+
+_DAY_NS = 86_400 * 10**9
+_KEPT = 2
+"""States of each connection that are kept however old: a run resumes from the latest, or from the one before it."""
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -55,20 +54,18 @@ def run(spark: SparkSession, config: Config) -> Summary:
         removed, added = 0, 0
         is_large = held.is_local and small.local is None
         for table in tables:
-            if is_large and table.clustered_by and not held.is_clustered(table):
-                held.cluster(table)
-            before, after = held.optimize(table)
+            before, after = held.optimize(table, *(table.clustered_by if is_large else ()))
             removed, added = removed + before, added + after
             progress(f"maintain: {table.name}: {before} files became {after}")
-        if held.catalog_schema:
-            describe(held)
+        os.sync()  # Spark waits for no disk
         lock.end_step()  # from here on nothing is rolled back to a version whose files VACUUM deletes
         for table in tables:
             held.vacuum(table, config.vacuum_hours)
-        if held.is_local:
-            run_in_parallel(partial(held.checkpoint, table) for table in tables)
-            if not config.vacuum_hours:
-                _shorten_logs(held, lock, config, tables)
+        os.sync()
+        for table in tables if held.is_local else ():
+            local_commits.checkpoint(held.location(table.name))
+        if held.is_local and not config.vacuum_hours:
+            _shorten_logs(held, lock, tables)
     return {
         "tables": warehouse.place,
         "states_removed": states,
@@ -77,7 +74,24 @@ def run(spark: SparkSession, config: Config) -> Summary:
     } | found
 
 
-def _shorten_logs(held: Warehouse, lock: PublishLock, config: Config, tables: Sequence[Table]) -> None:
+def without_outdated_states(connections: DataFrame, days: int) -> DataFrame:
+    """Returns rows of INTERNAL_CONNECTIONS, without their states, of captures that end so many days before the last.
+
+    The two newest states of each connection are kept.
+    """
+    states = connections.where("state is not null")
+    of_connection = Window.partitionBy("endpoints").orderBy(F.struct("first_ns", "last_ns", "capture_id").desc())
+    newest = states.agg((F.max("last_ns") - days * _DAY_NS).alias("horizon"))
+    return (
+        states.withColumn("nth", F.row_number().over(of_connection))
+        .join(F.broadcast(newest))
+        .where((F.col("nth") > _KEPT) & (F.col("last_ns") < F.col("horizon")))
+        .withColumns({name: F.lit(None) for name in ("first_instance", "tails", "state")})
+        .drop("nth", "horizon")
+    )
+
+
+def _shorten_logs(held: Warehouse, lock: PublishLock, tables: Sequence[Table]) -> None:
     """Deletes of the tables' logs what belongs to versions that VACUUM has made unreadable.
 
     It holds the least and the greatest value of columns in files that are gone: names, if these were kept once.
@@ -86,7 +100,4 @@ def _shorten_logs(held: Warehouse, lock: PublishLock, config: Config, tables: Se
     lock.record()  # else the next run would go back to a version that is gone
     for table in tables:
         damage.shorten(held.location(table.name))
-    damage.forget(config.warehouse)
-    after = held.versions(tables)
-    lock.rename_versions(before, after)
-    unchanged_run.rename_versions(config, before, after)
+    lock.rename_versions(before, held.versions(tables))

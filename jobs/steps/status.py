@@ -51,7 +51,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
             f"{uri}: {status}, {reason}" for uri, status, reason in damaged.select("uri", "status", "reason").rows()
         ],
         "pending": _pending(warehouse, config, lock.derived if lock else {}, captures["uri"]),
-        "runs": [] if lock is None or lock.is_released else [f"{lock.owner}: {_state(lock, config)}"],
+        "runs": [] if lock is None or lock.is_released else [f"{lock.owner}: {_state(warehouse, lock, config)}"],
     }
 
 
@@ -70,8 +70,8 @@ def _pending(warehouse: Warehouse, config: Config, derived: Derived, known: pl.S
     return pending
 
 
-def _state(lock: LockState, config: Config) -> str:
-    if lock.may_wake:
+def _state(warehouse: Warehouse, lock: LockState, config: Config) -> str:
+    if not publish_lock.is_dead(warehouse, lock):
         return lock.activity(config.claim_seconds)
     return f"did not finish ({lock.failure}); the next run, or repair, rolls back what it wrote"
 

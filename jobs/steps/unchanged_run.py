@@ -65,14 +65,6 @@ def remember(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], s
     write_text(path_in(config.warehouse, _NAME), json.dumps(night))
 
 
-def rename_versions(config: Config, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-    """Says of the last night, if it left these versions `before`, that their rows are those of versions `after`."""
-    place = path_in(config.warehouse, _NAME)
-    night = json.loads(read_text(place)) if exists(place) else {}
-    if night.get("versions") == before:
-        write_text(place, json.dumps(night | {"versions": after}))
-
-
 def _of(config: Config, files: Mapping[str, Stamp]) -> str:
     """Returns a hash of the options, the names, the captures and the program."""
     options: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in _NO_EFFECT}

@@ -1,7 +1,7 @@
 """Finds commits that a power failure took or tore, and sets them aside: of tables in folders of this machine.
 
-A commit is damaged if it is no JSON, or if it is not what the publish lock recorded of it (`LockState.left`): Delta
-itself takes an empty commit for one that changed nothing.
+A commit is damaged if it is no JSON, or if it has not the size that the publish lock recorded (`LockState.sizes`).
+Delta itself takes an empty commit for one that changed nothing.
 """
 
 import os
@@ -9,22 +9,14 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from shutil import rmtree
 
 from jobs.app.errors import JobError
 from jobs.app.logs import warn
-from jobs.app.parallel import run_in_parallel
 from jobs.warehouse import log
-from jobs.warehouse.durable import sync
+from jobs.warehouse.local_files import sync
 from jobs.warehouse.lock_state import LockState
 
-Left = Mapping[str, Sequence[int]]
-"""By table: its newest version, and the bytes of that version's entry in its log."""
-
-
-_ASIDE = "_damaged-"
 _ENDING = ".damaged"
 _UNCOMMITTED = ".json#"
 """Is in the name that delta-rs gives to an entry until it is committed."""
@@ -32,52 +24,40 @@ _PARQUET = b"PAR1"
 """Begins and ends a file of Parquet."""
 
 
-def left(places: Mapping[str, str]) -> dict[str, list[int]]:
-    """Returns what the tables at these places were left as."""
-    found = run_in_parallel(partial(_left, place) for place in places.values())
-    return {table: last for table, last in zip(places, found, strict=True) if last}
-
-
-def _left(place: str) -> list[int]:
-    newest = log.versions(place)[:1]
-    return [*newest, *(log.size(place, version) or 0 for version in newest)]
-
-
-def first_damaged(place: str, last: Sequence[int] | None, *, look_at_all: bool = False) -> int | None:
-    """Returns the first version that is damaged, of the newest and of the one that was left last; None if none is.
-
-    With `look_at_all`, of all that readers need, which are those from the newest checkpoint on.
-    """
-    versions = log.versions(place)
-    needed = [version for version in versions if version >= _checkpoint(place)] if look_at_all else versions[:1]
-    damaged = [version for version in needed if not log.is_whole(place, version)]
-    if last is not None:
-        version, size = last
-        newest = versions[0] if versions else -1
-        if newest < version:
-            damaged.append(newest + 1)
-        elif version in versions and log.size(place, version) != size:
-            damaged.append(version)
-    return min(damaged, default=None)
-
-
-def require_whole(places: Mapping[str, str], last: Left) -> None:
-    """Makes sure that no commit is damaged.
+def require_whole(places: Mapping[str, str], state: LockState | None) -> None:
+    """Makes sure that no commit of the tables at these places is damaged, as far as the lock's state tells.
 
     Raises:
         DamagedError: one is.
     """
     for table, place in places.items():
-        version = first_damaged(place, last.get(table))
-        torn = list(map(_version, _torn_checkpoints(place)))
-        if version is not None or torn:
-            raise log.DamagedError(place, min(torn) if version is None else version)
+        torn = [_number(checkpoint) for checkpoint in _checkpoints(place, whole=False)]
+        damaged = _first_damaged(table, place, state)
+        if damaged is not None or torn:
+            raise log.DamagedError(place, min(torn) if damaged is None else damaged)
+
+
+def _first_damaged(table: str, place: str, state: LockState | None, *, look_at_all: bool = False) -> int | None:
+    """Returns the first version that is damaged, of the newest and of the one that was recorded; None if none is.
+
+    With `look_at_all`, of all that readers need, which are those from the newest checkpoint on.
+    """
+    versions = log.versions(place)
+    needed = [version for version in versions if version >= _first_needed(place)] if look_at_all else versions[:1]
+    damaged = [version for version in needed if not log.is_whole(place, version)]
+    if state is not None and table in state.sizes:
+        recorded, newest = state.versions[table], max(versions, default=-1)
+        if newest < recorded:
+            damaged.append(newest + 1)
+        elif recorded in versions and log.size(place, recorded) != state.sizes[table]:
+            damaged.append(recorded)
+    return min(damaged, default=None)
 
 
 def mend(
     places: Mapping[str, str], ingested: Collection[str], states: Callable[[], Sequence[LockState]]
 ) -> LockState | None:
-    """Sets damaged commits of tables at these places aside.
+    """Sets damaged commits and checkpoints of tables at these places aside.
 
     Rows of `ingested` tables cannot be derived again: if such were lost, returns the newest of the lock's `states` in
     which they were not there yet, ended by why a run has to go back to it. The states, newest first, are read when the
@@ -87,11 +67,19 @@ def mend(
         JobError: there is no such state, or nothing says which rows of a table count.
     """
     for place in places.values():
-        _drop_torn_checkpoints(place)
+        for checkpoint in _checkpoints(place, whole=False):  # it only repeats what the log says
+            _rename(checkpoint)
+            _forget_last_checkpoint(place)
+            warn(f"{place}: set a damaged checkpoint aside")
     lost: dict[str, int] = {}
-    _set_aside(places, {}, lost)
-    known = states()
-    _set_aside(places, known[0].left if known else {}, lost)
+    known: Sequence[LockState] = ()
+    for look in (False, True):
+        known = states() if look else ()
+        for table, place in places.items():
+            version = _first_damaged(table, place, known[0] if known else None, look_at_all=True)
+            if version is not None and version < lost.get(table, version + 1):
+                _set_aside(place, version)
+                lost[table] = version
     gone = {table: version for table, version in lost.items() if table in ingested and version}
     if not gone:
         return None
@@ -104,87 +92,66 @@ def mend(
     )
 
 
-def _drop_torn_checkpoints(place: str) -> None:
-    """Deletes checkpoints that are no whole Parquet: they only repeat what the log says from the one before on.
-
-    Raises:
-        JobError: the log does not say it any more.
-    """
-    torn = _torn_checkpoints(place)
-    if not torn:
-        return
-    whole = max(map(_version, {*_checkpoints(place)} - {*torn}), default=-1)
-    versions = log.versions(place)
-    if not {*range(whole + 1, max(map(_version, torn)) + 1)} <= {*versions}:
-        raise JobError(
-            f"The checkpoint {torn[0]} is damaged, and the table's log does not say any more what it held. Ingest the "
-            "captures into a new warehouse."
-        )
-    for file in (*torn, Path(place, log.FOLDER, log.LAST_CHECKPOINT)):
-        file.unlink(missing_ok=True)
-    warn(f"{place}: deleted a damaged checkpoint, which the log repeats")
-
-
-def _set_aside(places: Mapping[str, str], last: Left, lost: dict[str, int]) -> None:
-    """Sets aside what is damaged beside what is `lost`, and adds it to that."""
-    for table, place in places.items():
-        version = first_damaged(place, last.get(table), look_at_all=True)
-        if version is not None and version < lost.get(table, version + 1):
-            set_aside(place, version)
-            lost[table] = version
-
-
-def set_aside(place: str, version: int) -> None:
-    """Takes the damaged version and those after it out of the table's log; without a version before, all of it.
+def _set_aside(place: str, first: int) -> None:
+    """Takes the damaged version and those after it out of the table's log.
 
     Raises:
         JobError: the log has nothing before it, but there are rows.
     """
-    folder = Path(place)
-    if not folder.exists():
-        return
-    warn(f"{place}: version {version} is damaged, and set aside with what came after it")
-    if version <= min(log.versions(place), default=0):
-        if any(folder.glob("*.parquet")):
-            raise JobError(
-                f"The log of the table {place} is damaged from its first entry on, and nothing says which of its rows "
-                "count. Ingest the captures into a new warehouse."
-            )
-        folder.rename(folder.with_name(f"{_ASIDE}{folder.name}-{time.time_ns()}"))
-        sync(folder.parent)
-        return
-    entries = folder / log.FOLDER
-    for entry in sorted(entries.iterdir(), reverse=True):
-        number = _number(entry)
-        if number is not None and number >= version and not entry.name.endswith(_ENDING):
-            entry.rename(entry.with_name(f"{entry.name}.{time.time_ns()}{_ENDING}"))
+    warn(f"{place}: version {first} is damaged, and set aside with what came after it")
+    versions = log.versions(place)
+    if first <= min(versions, default=0) and any(Path(place).glob("*.parquet")):
+        raise JobError(
+            f"The log of the table {place} is damaged from its first entry on, and nothing says which of its rows "
+            "count. Ingest the captures into a new warehouse."
+        )
+    for entry in sorted(_entries(place), reverse=True):
+        if _number(entry) >= first:
+            _rename(entry)
+    _forget_last_checkpoint(place)
+
+
+def _rename(entry: Path) -> None:
+    entry.rename(entry.with_name(f"{entry.name}.{time.time_ns()}{_ENDING}"))
+    sync(entry.parent)
+
+
+def _forget_last_checkpoint(place: str) -> None:
     with suppress(FileNotFoundError):
-        (entries / log.LAST_CHECKPOINT).unlink()  # only a hint
-    sync(entries)
+        Path(place, log.FOLDER, log.LAST_CHECKPOINT).unlink()  # only a hint
 
 
-def _checkpoint(place: str) -> int:
+def shorten(place: str) -> None:
+    """Deletes of the table's log what comes before the newest checkpoint, was set aside, or was never committed."""
+    first, folder = _first_needed(place), Path(place, log.FOLDER)
+    for entry in folder.iterdir():
+        if entry.name.endswith(_ENDING) or _UNCOMMITTED in entry.name or -1 < _number(entry) < first:
+            entry.unlink()
+    sync(folder)
+
+
+def _first_needed(place: str) -> int:
     """Returns the version of the newest checkpoint in the table's log; -1 without one."""
-    return max(map(_version, _checkpoints(place)), default=-1)
+    return max(map(_number, _checkpoints(place)), default=-1)
 
 
-def _torn_checkpoints(place: str) -> list[Path]:
-    """Returns the files of checkpoints in the table's log that are no whole Parquet."""
-    return [file for file in _checkpoints(place) if not _is_parquet(file)]
+def _checkpoints(place: str, *, whole: bool = True) -> list[Path]:
+    """Returns the files of checkpoints in the table's log that are whole Parquet, or those that are not."""
+    found = (entry for entry in _entries(place) if entry.match("*.checkpoint*.parquet"))
+    return [entry for entry in found if not entry.name.startswith(".") and _is_parquet(entry) is whole]
 
 
-def _checkpoints(place: str) -> list[Path]:
-    return [file for file in Path(place, log.FOLDER).glob("*.checkpoint*.parquet") if not file.name.startswith(".")]
+def _entries(place: str) -> list[Path]:
+    """Returns the files of the table's log that belong to a version and were not set aside."""
+    folder = Path(place, log.FOLDER)
+    entries = folder.iterdir() if folder.exists() else ()
+    return [entry for entry in entries if _number(entry) >= 0 and not entry.name.endswith(_ENDING)]
 
 
-def _number(entry: Path) -> int | None:
-    """Returns the version that a file in a log belongs to; None for a file of no version."""
+def _number(entry: Path) -> int:
+    """Returns the version that a file in a log belongs to; -1 for a file of no version."""
     number = entry.name.lstrip(".").partition(".")[0]
-    return int(number) if number.isdecimal() else None
-
-
-def _version(checkpoint: Path) -> int:
-    return int(checkpoint.name.partition(".")[0])
+    return int(number) if number.isdecimal() else -1
 
 
 def _is_parquet(path: Path) -> bool:
@@ -192,19 +159,3 @@ def _is_parquet(path: Path) -> bool:
         begins = file.read(len(_PARQUET))
         file.seek(-min(len(_PARQUET), path.stat().st_size), os.SEEK_END)
         return begins == _PARQUET == file.read()
-
-
-def shorten(place: str) -> None:
-    """Deletes of the table's log what comes before the newest checkpoint, was set aside, or was never committed."""
-    first = _checkpoint(place)
-    for entry in Path(place, log.FOLDER).iterdir():
-        number = _number(entry)
-        if (number is not None and number < first) or entry.name.endswith(_ENDING) or _UNCOMMITTED in entry.name:
-            entry.unlink()
-    sync(Path(place, log.FOLDER))
-
-
-def forget(warehouse: str) -> None:
-    """Deletes the tables that were set aside as a whole."""
-    for folder in Path(warehouse).glob(f"{_ASIDE}*"):
-        rmtree(folder)

@@ -2,20 +2,17 @@
 
 Spark takes most of a second for each commit, and a small night makes some thirty. The rows of a commit are a file that
 is written here and added to the table by delta-rs: a file has to be on the disk before the log names it, and delta-rs
-waits for no disk. delta-rs cannot write a table that has some features, such as clustering: Spark writes that table.
+waits for no disk. Tables in a folder have no features that delta-rs cannot write, such as clustering.
 
 A log is read from its newest checkpoint on: without checkpoints, each night would read more commits than the last.
 """
 
-import errno
-import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
-from uuid import uuid4
 
 import polars as pl
 import pyarrow as pa
@@ -31,9 +28,17 @@ from pyspark.sql.types import StructField, StructType
 from jobs.app.errors import ConflictError, JobError, disk_error, first_line
 from jobs.app.logs import warn
 from jobs.warehouse import log
-from jobs.warehouse.durable import sync
 from jobs.warehouse.gone import Gone, with_values
-from jobs.warehouse.local_files import FILE, FILE_OF_ROW, Derive, deriving_files, read_files, write_file, writing_files
+from jobs.warehouse.local_files import (
+    FILE,
+    FILE_OF_ROW,
+    Derive,
+    deriving_files,
+    read_files,
+    sync,
+    write_file,
+    writing_files,
+)
 from jobs.warehouse.spark_rows import nullable, to_spark
 from schemas.table import LONG, STRING, Table, row
 from udfs.derive.frames import to_arrow
@@ -48,9 +53,6 @@ _WITH_CHECKS, _WITH_CHANGES = "3", "4"
 _INVALID = re.compile("JobError: (.*)")
 """How Spark tells of a JobError in a task."""
 _GROUP = row(file=STRING, row_group=LONG)
-Read = Callable[[Sequence[str], pa.Schema], pl.DataFrame]
-"""Returns the columns of a schema from files."""
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 """Marks for a terminal, which delta-rs puts between the parts of an error."""
 _ATTEMPTS = 5
@@ -67,34 +69,40 @@ _ONCE: Any = {
 """How delta-rs commits: after the version that was read or not at all, and not yet with a checkpoint."""
 _opened: dict[str, tuple[log.Entry | None, DeltaTable]] = {}
 """The tables that this process has opened, as they were when the log ended with this entry."""
+_CURE = "Ingest the captures into a new warehouse."
 
 
-def create(place: str, table: Table, properties: Mapping[str, str]) -> None:
-    """Creates the table in the folder `place`, without rows, unless the folder holds it or something else."""
+def create(place: str, table: Table, properties: Mapping[str, str], *, again: bool = False) -> None:
+    """Creates the table in the folder `place`, without rows, unless the folder holds it or something else.
+
+    With `again`, it replaces the table that is there, and its rows.
+    """
     folder = Path(place)
-    if folder.exists() and any(found.name != log.FOLDER for found in folder.iterdir()):
+    if not again and folder.exists() and any(found.name != log.FOLDER for found in folder.iterdir()):
         return
+    before = len(log.versions(place))
     needs = {"delta.minWriterVersion": _WITH_CHANGES if table.keeps_changes else _WITH_CHECKS}
     try:
         DeltaTable.create(
             place,
             Schema.from_json(_schema(table)),
+            mode="overwrite" if again else "error",
             description=table.comment,
             configuration={**properties, **needs},
             raise_if_key_not_exists=False,
             **_ONCE,
         )
     except (DeltaError, OSError) as error:
-        if not log.versions(place):  # else another run has created it
+        if len(log.versions(place)) == before:  # else another run has created it
             raise _failure(place, error) from error
-    _settle(place, 0)
+    _settle(place, log.versions(place)[0])
     sync(folder, folder.parent, folder.parent.parent)  # all may be new
 
 
 def write(
     place: str, table: Table, rows: pl.DataFrame | DataFrame, check_lock: Callable[[], None], *, overwrite: bool = False
-) -> bool:
-    """Appends the rows to the table at this place, or replaces all its rows; returns whether it could.
+) -> None:
+    """Appends the rows to the table at this place, or replaces all its rows.
 
     Of rows on Spark, tasks write the files. The lock is checked between the look at the log and the commit: a run that
     took this one for dead has either made a commit of its own by then, which takes the version, or the check fails.
@@ -104,42 +112,36 @@ def write(
         rows of tasks could replace its.
         JobError: a value is missing where none may be, or is not one of those that its column can have.
     """
-    delta = _open(place)
-    if delta is None:
-        return False
-    if isinstance(rows, pl.DataFrame):
-        if not overwrite and _is_scattered(table, delta):
-            return replace_rows(place, table, with_values(rows.select(table.key).clear()), rows, check_lock)
-        return _add(place, _written(place, table, rows), check_lock, overwrite=overwrite)
-    version = delta.version()
-    files = _written_in_tasks(rows, writing_files(place, table))
-    if overwrite:
-        _require_version(place, version)
-    return _add(place, files, check_lock, overwrite=overwrite)
+    delta = open_table(place)
+    if isinstance(rows, DataFrame):
+        version = delta.version()
+        files = _written_in_tasks(rows, writing_files(place, table))
+        if overwrite:
+            _require_version(place, version)
+        _add(place, files, check_lock, overwrite=overwrite)
+    elif not overwrite and _is_scattered(table, delta):
+        replace_rows(place, table, with_values(rows.select(table.key).clear()), rows, check_lock)
+    else:
+        _add(place, _written(place, table, rows), check_lock, overwrite=overwrite)
 
 
 def derive_in_tasks(
     spark: SparkSession, source: str, places: Mapping[Table, str], work: Derive, check_lock: Callable[[], None]
-) -> bool:
+) -> None:
     """Replaces the rows of the tables in these places by what `work` makes of batches of rows of the table at `source`.
 
-    Tasks read its files, and write others, so that no row comes to the JVM. Returns whether it could.
+    Tasks read its files, and write others, so that no row comes to the JVM.
 
     Raises:
         ConflictError, JobError: as `write` does.
     """
-    there = files(source)
-    opened = {table: _open(place) for table, place in places.items()}
-    before = {table: delta.version() for table, delta in opened.items() if delta is not None}
-    if there is None or len(before) < len(opened):
-        return False
-    groups = [{"file": one, "row_group": n} for one in there for n in range(pq.ParquetFile(one).num_row_groups)]
+    before = {table: open_table(place).version() for table, place in places.items()}
+    groups = [{"file": one, "row_group": n} for one in files(source) for n in range(pq.ParquetFile(one).num_row_groups)]
     rows = to_spark(spark, pl.DataFrame(groups, schema_of(_GROUP))).repartition(tasks(len(groups)))
     made = _written_in_tasks(rows, deriving_files(places, work))
     for table, version in before.items():
         _require_version(places[table], version)
         _add(places[table], [one for one in made if one["table"] == table.name], check_lock, overwrite=True)
-    return True
 
 
 def _require_version(place: str, version: int) -> None:
@@ -155,18 +157,18 @@ def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:
         raise (JobError(found[1]) if (found := _INVALID.search(str(error))) else error) from error
 
 
-def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[], None], *, overwrite: bool) -> bool:
+def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[], None], *, overwrite: bool) -> None:
     """Commits rows of FILE, in addition to the table's files or in their place."""
     added = _added(files)
 
     def commit(delta: DeltaTable) -> None:
         delta.create_write_transaction(added, "overwrite" if overwrite else "append", delta.schema(), **_ONCE)
 
-    return _commit(place, check_lock, commit)
+    _commit(place, check_lock, commit)
 
 
-def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check_lock: Callable[[], None]) -> bool:
-    """Deletes the rows that are `gone`, and appends others, in one commit; returns whether it could.
+def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check_lock: Callable[[], None]) -> None:
+    """Deletes the rows that are `gone`, and appends others, in one commit.
 
     Only files with a row that is gone are written again, or all if they are many with few rows; where there is nothing
     to do, nothing is committed.
@@ -175,13 +177,9 @@ def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check
         ConflictError: something else wrote to the table meanwhile. JobError: as `write` does.
     """
     read, before = open_table(place), files(place)
-    if read is None or before is None:
-        return False
     with_gone = _files_with(gone, place, table, read)
     if not with_gone and not rows.height:
-        return True
-    if _open(place) is None:
-        return False
+        return
 
     def remaining(*paths: str) -> pl.DataFrame:
         there = read_files([file_at(place, path) for path in paths], table.arrow)
@@ -197,11 +195,11 @@ def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check
     removed = [RemoveAction(one["path"], True, now_ms, one["size_bytes"], {}) for one in with_gone]
 
     def commit(delta: DeltaTable) -> None:
-        if {*(_files_of(place, delta) or ())} != {*before}:
+        if {*_files_of(place, delta)} != {*before}:
             raise ConflictError(f"Something else wrote {table.name} at the same time.")
         delta.create_write_transaction([*added, *removed], "append", delta.schema(), **_ONCE)
 
-    return _commit(place, check_lock, commit)
+    _commit(place, check_lock, commit)
 
 
 def _is_scattered(table: Table, delta: DeltaTable) -> bool:
@@ -243,53 +241,39 @@ def _added(files: Sequence[Mapping[str, Any]]) -> list[Any]:
     return [AddAction(one["name"], one["size"], {}, one["modified_ms"], True, one["statistics"]) for one in files]
 
 
-def restore(place: str, version: int, check_lock: Callable[[], None]) -> bool:
-    """Puts back the rows that the table at this place had in the version; returns whether it could.
-
-    It leaves to Spark what it would do otherwise: where columns have changed since, or a file is gone.
+def restore(place: str, version: int, check_lock: Callable[[], None]) -> None:
+    """Puts back the columns, properties and rows that the table at this place had in the version.
 
     Raises:
         ConflictError: another run took this one for dead, or writes to the table all the time.
+        JobError: a file is gone.
     """
-    delta, before = _open(place), open_table(place, version)  # the log may begin later
-    if delta is None or before is None or before.schema() != delta.schema():
-        return False
-    if not all(Path(place, file).exists() for file in before.get_add_actions().column("path").to_pylist()):
-        return False
-    return _commit(place, check_lock, lambda delta: delta.restore(version, **_ONCE) and None)
+    _commit(place, check_lock, lambda delta: delta.restore(version, **_ONCE) and None)
 
 
-def read(place: str, schema: pa.Schema, most: int | None = None, reader: Read = read_files) -> pl.DataFrame | None:
-    """Reads the table at this place with the columns of the schema.
-
-    None where it has to be read by Spark, or where its files have more than `most` bytes.
-    """
-    delta = open_table(place)
-    if delta is not None and most is not None and sum(_add_actions(delta)["size_bytes"].to_pylist()) > most:
-        return None
-    there = _files_of(place, delta)
-    if delta is None or there is None or not {*schema.names} <= {one.name for one in delta.schema().fields}:
-        return None
-    return reader(there, schema)
+def read(place: str, schema: pa.Schema) -> pl.DataFrame:
+    """Reads the table at this place with the columns of the schema."""
+    return read_files(files(place), schema)
 
 
-def files(place: str, version: int | None = None) -> list[str] | None:
-    """Returns the Parquet files that hold the table's rows, in a version; None where these alone do not say them."""
-    return _files_of(place, open_table(place, version))
+def size(place: str) -> int:
+    """Returns how many bytes the files of the table at this place have."""
+    return sum(_add_actions(open_table(place))["size_bytes"].to_pylist())
 
 
-def _files_of(place: str, delta: DeltaTable | None) -> list[str] | None:
-    # A later reader has deletion vectors, or other names of columns.
-    if delta is None or delta.protocol().min_reader_version != 1 or delta.metadata().partition_columns:
-        return None
+def files(place: str) -> list[str]:
+    """Returns the Parquet files that hold the table's rows."""
+    return _files_of(place, open_table(place))
+
+
+def _files_of(place: str, delta: DeltaTable) -> list[str]:
     return [file_at(place, path) for path in _add_actions(delta)["path"].to_pylist()]
 
 
 def count(place: str) -> int | None:
     """Returns how many rows the table at this place has, by its log; None where the log does not tell."""
-    delta = open_table(place)
-    counts = None if delta is None else _add_actions(delta)["num_records"]
-    return None if counts is None or counts.null_count else pc.sum(counts).as_py() or 0
+    counts = _add_actions(open_table(place))["num_records"]
+    return None if counts.null_count else pc.sum(counts).as_py() or 0
 
 
 def _add_actions(delta: DeltaTable) -> pa.Table:
@@ -297,8 +281,8 @@ def _add_actions(delta: DeltaTable) -> pa.Table:
     return pa.table(delta.get_add_actions())
 
 
-def set_properties(place: str, pairs: Mapping[str, str]) -> bool:
-    """Sets properties of the table at this place, in the version after the one that it reads; returns whether it could.
+def set_properties(place: str, pairs: Mapping[str, str]) -> None:
+    """Sets properties of the table at this place, in the version after the one that it reads.
 
     Raises:
         ConflictError: another run made that version.
@@ -307,27 +291,24 @@ def set_properties(place: str, pairs: Mapping[str, str]) -> bool:
     def commit(delta: DeltaTable) -> None:
         delta.alter.set_table_properties(dict(pairs), raise_if_not_exists=False, **_ONCE)
 
-    return _commit(place, lambda: None, commit, attempts=1)
+    _commit(place, lambda: None, commit, attempts=1)
 
 
-def read_properties(place: str) -> dict[str, str] | None:
-    """Returns the properties of the table at this place; None where Spark has to read them."""
-    delta = open_table(place)
-    return None if delta is None else dict(delta.metadata().configuration)
+def read_properties(place: str) -> dict[str, str]:
+    """Returns the properties of the table at this place."""
+    return dict(open_table(place).metadata().configuration)
 
 
 def _commit(
     place: str, check_lock: Callable[[], None], commit: Callable[[DeltaTable], None], attempts: int = _ATTEMPTS
-) -> bool:
-    """Makes the version after the one that it reads; reads again if another run has made it. Returns whether it could.
+) -> None:
+    """Makes the version after the one that it reads; reads again if another run has made it.
 
     Raises:
         ConflictError: each time, another run has made it. JobError: delta-rs cannot commit.
     """
     for _ in range(attempts):
-        delta = _open(place)
-        if delta is None:
-            return False
+        delta = open_table(place)
         own = _opened.pop(place)  # so that nobody else makes it go on with the log
         check_lock()
         version = delta.version() + 1
@@ -340,19 +321,17 @@ def _commit(
             _settle(place, version)
             _opened[place] = own
             if version % _CHECKPOINT_EVERY == 0:
-                _checkpoint(place)
-            return True
+                checkpoint(place)
+            return
     raise ConflictError(f"Something else wrote {place} at the same time.")
 
 
-def _checkpoint(place: str) -> None:
+def checkpoint(place: str) -> None:
     """Makes a checkpoint of the newest version, and deletes commits before one that are past their retention.
 
     The commits stand without it.
     """
     delta, entries = open_table(place), Path(place, log.FOLDER)
-    if delta is None:
-        return
     try:
         delta.create_checkpoint()
         sync(*entries.glob(f"{delta.version():020d}.checkpoint*"), entries / log.LAST_CHECKPOINT, entries)
@@ -361,56 +340,43 @@ def _checkpoint(place: str) -> None:
         warn(f"{place}: no checkpoint could be made: {first_line(error)}")
 
 
-def _open(place: str) -> DeltaTable | None:
-    """Returns the table as it is; None where Spark has to write it."""
-    delta = open_table(place)
-    if delta is None:
-        return None
-    protocol = delta.protocol()
-    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-    return delta if features <= _FEATURES else None
+def open_table(place: str) -> DeltaTable:
+    """Returns the table in its newest version.
 
+    It is one object as long as this process runs, and goes on with the log: a month of commits takes longer to read
+    than most tables.
 
-def open_table(place: str, version: int | None = None) -> DeltaTable | None:
-    """Returns the table in a version, by default the newest; None where delta-rs cannot tell it.
-
-    The newest is one object as long as this process runs, and goes on with the log: a month of commits takes longer
-    to read than most tables.
+    Raises:
+        JobError: delta-rs cannot read or write it.
     """
     try:
-        if version is not None:
-            return DeltaTable(place, version=version)
         newest = log.newest_entry(place)
         known, delta = _opened.pop(place, (None, None))
         if known and newest and delta and newest.version > known.version:
             delta.update_incremental()
         elif delta is None or newest != known:  # another table may stand in its place
             delta = DeltaTable(place)
-        _opened[place] = newest, delta
-    except DeltaError:
-        return None
+    except DeltaError as error:
+        raise JobError(f"{place} cannot be read: {_plain_text(error)}. {_CURE}") from error
+    protocol = delta.protocol()
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    # A later reader has deletion vectors, or other names of columns.
+    if protocol.min_reader_version != 1 or features - _FEATURES or delta.metadata().partition_columns:
+        raise JobError(f"{place} has features that another program or version gave it. {_CURE}")
+    _opened[place] = newest, delta
     return delta
 
 
 def _failure(place: str, error: Exception) -> JobError:
-    """Says why delta-rs could not commit; it cannot where a file cannot have a second name."""
-    if full := disk_error(error):
-        return full
-    one, other = (Path(place, log.FOLDER, f".{uuid4()}.{end}") for end in ("one", "other"))
-    why = " ".join(_COLOURS.sub("", str(error)).split())
-    try:
-        one.touch()
-        os.link(one, other)
-    except OSError as refusal:
-        if refusal.errno in _NO_LINKS:
-            why = (
-                "its file system has no hard links, without which two runs could overwrite each other's commits. Put "
-                "the warehouse on another file system."
-            )
-    finally:
-        one.unlink(missing_ok=True)
-        other.unlink(missing_ok=True)
-    return JobError(f"{place} cannot be committed to: {why}")
+    """Says why delta-rs could not commit, and of the one cause that its words do not name."""
+    return disk_error(error) or JobError(
+        f"{place} cannot be committed to: {_plain_text(error)}. If its file system has no hard links, two runs could "
+        "overwrite each other's commits: put the warehouse on another."
+    )
+
+
+def _plain_text(error: Exception) -> str:
+    return " ".join(_COLOURS.sub("", str(error)).split()).rstrip(".")
 
 
 def _settle(place: str, version: int) -> None:

@@ -1,6 +1,8 @@
 """Writes rows of Delta tables to Parquet files in folders of this machine, here or in Spark's tasks."""
 
+import errno
 import json
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +17,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.app.errors import JobError
-from jobs.warehouse.durable import sync
 from schemas.table import LONG, STRING, Table, row
 from udfs.derive.tables import schema_of
 from udfs.passes.options import Batches, Pass
@@ -42,6 +43,25 @@ FILE_OF_ROW = pa.field("file_of_row", STRING)
 """The name of the file that a row is read from."""
 Derive = Callable[[Table, pa.Table], pa.Table]
 """Returns the rows of a table that some rows of another one make."""
+_NOT_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
+
+
+def sync(*paths: Path) -> None:
+    """Waits until the contents of these files, or the names in these folders, are on the disk.
+
+    What the system only holds in its memory is lost when the power fails. A folder that the file system does not write
+    on request, or that may not be opened, is left to the system.
+    """
+    for path in paths:
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if not (path.is_dir() and error.errno in _NOT_OF_FOLDERS):
+                raise
 
 
 def read_files(files: Collection[str], schema: pa.Schema, where: pl.Expr | None = None) -> pl.DataFrame:

@@ -3,20 +3,17 @@
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
 from jobs.warehouse.log import SET_PROPERTIES, Commit
-from jobs.warehouse.processes import Process
 from jobs.warehouse.tables import POLL_S
 
 Derived = dict[str, dict[str, Any]]
 """By step: the versions of the sources, the options, and the versions of the tables that it derived from them."""
 PROPERTY = "msmq.lock"
 RELEASED = "released"
-HOLDING: set[str] = set()
-"""Runs of this process that hold a lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +26,14 @@ class LockState:
     after: int
     """The version of `captures` that the run had read; the state counts if it was committed as the next one."""
     versions: dict[str, int] = field(default_factory=dict)
-    """Of each table that existed: the version that rolling back restores."""
+    """Of each table that existed: its newest version then, which rolling back restores."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Of these versions in a folder of this machine: the bytes of the entry in the table's log."""
     derived: Derived = field(default_factory=dict)
-    left: dict[str, list[int]] = field(default_factory=dict)
-    """Of each table in a folder of this machine: its newest version then, and the bytes of its entry in the log."""
     ended: str | None = None
     """"released", or why the run failed; None while it is running."""
-    place: str = ""
-    started: int = 0
-    """With `pid`, which process it is (`Process`)."""
+    machine: str = ""
+    """Where the run has marked the folder (`Mark.machine`)."""
     seconds: int = 0
     """The run's own `claim_seconds`, in which it renews the lock."""
     at: datetime | None = None
@@ -47,10 +43,12 @@ class LockState:
         """Reads the state from a commit of `captures`; None where it sets none, or one that does not count."""
         if commit.operation != SET_PROPERTIES:
             return None
+        names = {one.name for one in fields(cls)}
         try:
-            state = cls(**json.loads(json.loads(commit.parameters["properties"])[PROPERTY]))
+            given = json.loads(json.loads(commit.parameters["properties"])[PROPERTY])
+            state = cls(**{name: value for name, value in given.items() if name in names})
             return replace(state, at=commit.at.astimezone(UTC)) if commit.version == state.after + 1 else None
-        except (KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, TypeError, ValueError):
             return None
 
     @property
@@ -64,36 +62,26 @@ class LockState:
         return self.ended == RELEASED
 
     @property
-    def may_wake(self) -> bool:
-        """Returns whether the run may still be writing, or go on: its process is not known to be gone."""
-        return self.ended is None and not self._is_gone
-
-    @property
-    def is_here(self) -> bool:
-        """Returns whether the run's process is, or was, one of those that this process can see."""
-        return self.place != "" and self.place == Process.own().place
-
-    @property
     def owner(self) -> str:
         """Returns who holds it, for a person."""
         since = f", last seen at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
         return f"process {self.pid} on {self.host}{since}"
 
+    def is_known_dead(self, machine: str) -> bool:
+        """Returns whether the run has ended, for who has the mark of the folder on a machine."""
+        return self.ended is not None or machine == self.machine != ""
+
     def activity(self, seconds: int) -> str:
-        """Returns what a run that may wake is doing, for who may keep silent for `seconds`."""
-        if self.is_here:
-            return "is writing to these tables"
-        return f"is writing to these tables, or gone: that shows after {max(seconds, self.seconds)} s without renewal"
+        """Returns what a run that is not known to be dead is doing, for who may keep silent for `seconds`."""
+        return (
+            "is writing to these tables, or gone: on another machine, that shows after "
+            f"{max(seconds, self.seconds)} s without renewal"
+        )
 
     @property
     def failure(self) -> str:
         """Returns why the run did not finish."""
         return self.ended or "killed"
-
-    @property
-    def _is_gone(self) -> bool:
-        process = Process(self.place, self.pid, self.started)
-        return self.run not in HOLDING if self.place and process == Process.own() else process.is_gone()
 
 
 class Watch:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import polars as pl
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
-from schemas.table import spark_schema
+from schemas.table import Table, spark_schema, sql_type
 from udfs.derive.frames import to_arrow, to_frame
 
 NO_GLOB = "__globPaths__"
@@ -63,6 +63,20 @@ def cast_columns(rows: DataFrame, types: Mapping[str, DataType]) -> DataFrame:
     if there == types and list(there) == list(types):
         return rows
     return rows.select(*(name if there[name] == of else F.col(name).cast(of) for name, of in types.items()))
+
+
+def with_columns_of(table: Table, rows: DataFrame) -> DataFrame:
+    """Returns the rows with the table's columns, in its order and types; those that they lack are null."""
+    kinds = {column.name: sql_type(column.type) for column in table}
+    return rows.select(
+        *((F.col(name) if name in rows.columns else F.lit(None)).cast(kind).alias(name) for name, kind in kinds.items())
+    )
+
+
+def timestamp(nanoseconds: Column) -> Column:
+    """Returns ns since 1970 as a timestamp, rounded down to whole microseconds; null for null."""
+    whole = nanoseconds - F.pmod(nanoseconds, F.lit(1000))
+    return F.timestamp_micros(F.call_function("div", whole, F.lit(1000)))  # a quotient of `/` is a DOUBLE, and inexact
 
 
 def nullable(of: DataType) -> DataType:

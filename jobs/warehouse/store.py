@@ -1,31 +1,36 @@
 """Reads and writes the rows of the Delta tables. Every read and write of a step goes through `Warehouse`."""
 
-import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from operator import and_
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 from uuid import uuid4
 
 import polars as pl
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.app.errors import ConflictError, first_line
+from jobs.app.errors import first_line
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import session_settings
-from jobs.transforms.expressions import with_columns_of
 from jobs.warehouse import local_commits, log
 from jobs.warehouse.gone import Gone, with_values
 from jobs.warehouse.local_files import Derive, read_files
 from jobs.warehouse.log import Commit, rows_version
-from jobs.warehouse.spark_rows import NO_GLOB, cast_columns, collect, materialize, nullable, to_spark
-from jobs.warehouse.tables import CONFLICT, Tables
+from jobs.warehouse.spark_rows import (
+    NO_GLOB,
+    cast_columns,
+    collect,
+    materialize,
+    nullable,
+    to_spark,
+    with_columns_of,
+)
+from jobs.warehouse.tables import Guard, Tables, identifier, naming_conflicts
 from schemas.table import Table
 from udfs.derive.columns import only_in_each
 from udfs.derive.tables import schema_of
@@ -33,8 +38,6 @@ from udfs.derive.tables import schema_of
 Rows: TypeAlias = pl.DataFrame | DataFrame
 """Rows of this process or of Spark."""
 _DELETED = ("delete", "update_preimage")
-_CHANGES_GONE = re.compile(r"\[DELTA_|FILE_NOT_EXIST|FileNotFoundException")
-"""Errors of the feed that PySpark has no class for."""
 _COMMIT = "_commit_version"
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _COMMITS = 500
@@ -74,9 +77,9 @@ class Warehouse(Tables):
 
     def read(self, table: Table) -> DataFrame:
         """Returns the rows of a table; in a local folder without Delta, which finds its files by a query each time."""
-        files = self._files(table)
-        if files is None:
+        if not self.is_local:
             return Tables.read(self, table)
+        files = local_commits.files(self.location(table.name))
         if not files:
             return self.spark.createDataFrame([], table.spark)
         return self.spark.read.schema(table.spark).option(NO_GLOB, "false").parquet(*files)
@@ -88,10 +91,10 @@ class Warehouse(Tables):
         schema = _schema(table, columns or table.names)
         if self.is_local:
             reader = read_files if self.local is None else partial(self.local.read_columns, table.name)
-            rows = local_commits.read(self.location(table.name), schema, reader=reader)
+            rows = reader(local_commits.files(self.location(table.name)), schema)
+        elif self.is_new(table):
+            rows = schema_of(schema).to_frame()
         else:
-            rows = schema_of(schema).to_frame() if self.is_new(table) else None
-        if rows is None:
             rows = collect(with_columns_of(table, Tables.read(self, table)).select(*schema.names))
         if self.local is not None and not columns:
             self.local.tables[table.name] = rows
@@ -99,13 +102,12 @@ class Warehouse(Tables):
 
     def read_if_small(self, table: Table, most: int) -> pl.DataFrame | None:
         """Returns the rows of a table in a local folder whose files have at most `most` bytes; None of another one."""
-        return local_commits.read(self.location(table.name), table.arrow, most) if self.is_local else None
+        place = self.location(table.name)
+        return local_commits.read(place, table.arrow) if self.is_local and local_commits.size(place) <= most else None
 
-    def read_keys(self, table: Table, near: pl.DataFrame) -> pl.DataFrame | None:
-        """Returns the keys of a local table that share the first column with one of few rows; None of another table."""
-        files, first = self._files(table), table.key[0]
-        if files is None:
-            return None
+    def read_keys(self, table: Table, near: pl.DataFrame) -> pl.DataFrame:
+        """Returns the keys of a local table that share the first column with one of few rows."""
+        files, first = local_commits.files(self.location(table.name)), table.key[0]
         return read_files(files, _schema(table, table.key), pl.col(first).is_in(near[first].implode()))
 
     def differences(
@@ -116,7 +118,7 @@ class Warehouse(Tables):
         Only files that are in one of both versions are read. None where a file or a commit since is gone, where Spark
         has to find out, or where those that came have over `most` bytes more than those that went.
         """
-        if self._files(table) is None:
+        if not self.is_local:
             return None
         place = self.location(table.name)
         try:
@@ -138,10 +140,11 @@ class Warehouse(Tables):
         if isinstance(rows, pl.DataFrame):
             if self.local is not None:
                 self.local.tables[table.name] = rows
-            if not rows.height and (self._files(table) == [] if self.is_local else self.is_new(table)):
+            if not rows.height and self._has_no_rows(table):
                 return
         self.check_lock()
-        if self._write_here(table, rows, overwrite=True):
+        if self.is_local:
+            self._write_here(table, rows, overwrite=True)
             return
         writer = conform(self._there(rows), table).write
         if self.is_new(table):  # so that Delta need not find out what is to be replaced
@@ -150,51 +153,47 @@ class Warehouse(Tables):
             writer = writer.mode("overwrite")
             if table.clustered_by:  # a plain overwrite drops the clustering
                 writer = writer.option("replaceWhere", "true")
-        try:
+        with naming_conflicts(table):
             self._write(table, writer)
-        except Exception as error:
-            if CONFLICT.search(str(error)):
-                raise ConflictError(f"Something else wrote {table.name} at the same time.") from error
-            raise
 
-    def derive_in_tasks(self, source: Table, tables: Sequence[Table], work: Derive) -> bool:
-        """Replaces all rows of local tables by what `work` makes of batches of another's; returns whether it could."""
-        self.forget(*tables)
+    def derive_in_tasks(self, source: Table, tables: Sequence[Table], work: Derive) -> None:
+        """Replaces all rows of local tables by what `work` makes of batches of another's."""
         places = {table: self.location(table.name) for table in tables}
-        return self.is_local and local_commits.derive_in_tasks(
-            self.spark, self.location(source.name), places, work, self.check_lock
-        )
+        local_commits.derive_in_tasks(self.spark, self.location(source.name), places, work, self.check_lock)
 
-    def delete_here(self, table: Table, gone: Gone) -> bool:
-        """Deletes the rows that are gone, in one commit; returns whether this process could."""
-        return self._replace_here(table, gone, schema_of(table.arrow).to_frame())
+    def replace_here(self, table: Table, gone: Gone, rows: pl.DataFrame | None = None) -> None:
+        """Replaces the rows of a local table that are gone by others, in one commit."""
+        others = schema_of(table.arrow).to_frame() if rows is None else rows
+        local_commits.replace_rows(self.location(table.name), table, gone, others, self.check_lock)
 
     def replace_rows(self, table: Table, gone: Rows | None, rows: Rows) -> None:
         """Replaces the rows that have the values of one of `gone` in its columns, or all rows, by others.
 
-        This process replaces its rows in one commit, Spark in two.
+        Rows of this process are replaced in a local table in one commit, others in two.
         """
         if gone is None:
             self.replace(table, rows)
             return
         if self.local is not None:
             self.local.tables.pop(table.name, None)
-        is_done = self.is_new(table)
-        if isinstance(gone, pl.DataFrame):
-            values = with_values(gone)
-            if isinstance(rows, pl.DataFrame) and self._replace_here(table, values, rows):
+        if self.is_local:
+            values = with_values(gone if isinstance(gone, pl.DataFrame) else collect(gone))
+            self.replace_here(table, values, rows if isinstance(rows, pl.DataFrame) else None)
+            if isinstance(rows, pl.DataFrame):
                 return
-            is_done = is_done or gone.is_empty() or self.delete_here(table, values)
-        if not is_done:
+        elif not (self.is_new(table) or (isinstance(gone, pl.DataFrame) and gone.is_empty())):
             self.delete(table, self._there(gone), " AND ".join(f"t.{name} = s.{name}" for name in gone.columns))
         self.append(table, rows)
 
     def append(self, table: Table, rows: Rows) -> None:
         """Appends rows whose keys the table lacks, in one commit; none of this process in no commit."""
-        is_nothing = isinstance(rows, pl.DataFrame) and not rows.height
-        if not is_nothing and not self._write_here(table, rows):
+        if isinstance(rows, pl.DataFrame) and not rows.height:
+            return
+        if self.is_local:
+            self._write_here(table, rows)
+        else:
             writer = self._append_once(conform(self._there(rows), table).write)
-            self.commit(lambda: self._write(table, writer))
+            self.commit(table, lambda: self._write(table, writer))
 
     def changes(self, table: Table, version: int) -> tuple[DataFrame, Rows] | None:
         """Returns how the rows of a table that `keeps_changes` differ from those of an earlier version.
@@ -208,9 +207,8 @@ class Warehouse(Tables):
         try:
             feed = reader.table(self.name(table)).withColumn("is_delete", is_delete)
             kinds = {row["is_delete"] for row in feed.groupBy("is_delete").count().collect()}  # opens all files
-        except Exception as error:
-            if not _is_lost_version(table, error):
-                raise
+        except Exception as error:  # noqa: BLE001 - PySpark has no class for some of them
+            progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
             return None
         came = feed.where("not is_delete")
         if True not in kinds:
@@ -224,12 +222,17 @@ class Warehouse(Tables):
     def merge(self, table: Table, rows: DataFrame, *, update: bool = False) -> None:
         """Inserts the rows whose key the table lacks, in one commit; `update` replaces those that it has.
 
-        The commit is not made twice if its answer is lost.
+        The commit is not made twice if its answer is lost. Rows that replace others of a local table fit in memory.
         """
         if self.is_new(table):  # an append is cheaper than a MERGE into an empty table
             self.append(table, rows)
             return
-        if not update and self._write_here(table, _without_known(rows, self.read(table), table)):
+        if self.is_local:
+            if update:
+                few = collect(conform(rows, table))
+                self.replace_rows(table, few.select(table.key), few)
+            else:
+                self._write_here(table, _without_known(rows, self.read(table), table))
             return
         conform(rows, table).createOrReplaceTempView(f"merged_{table.name}")
         matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
@@ -247,29 +250,25 @@ class Warehouse(Tables):
 
     def restore(self, table: Table, version: int) -> None:
         """Puts back the rows of an earlier version, in a new commit."""
-        if not self.is_local or not local_commits.restore(self.location(table.name), version, self.check_lock):
+        if self.is_local:
+            local_commits.restore(self.location(table.name), version, self.check_lock)
+        else:
             self._change(table, f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {version}")
 
-    def optimize(self, table: Table) -> tuple[int, int]:
-        """Compacts small files and sorts clustered rows; returns how many files it removed and how many it added."""
+    def optimize(self, table: Table, *sorted_by: str) -> tuple[int, int]:
+        """Compacts small files, and sorts rows by columns or as the table is clustered.
+
+        Returns how many files it removed and how many it added.
+        """
         metrics: list[Any] = []
-        self._change(table, f"OPTIMIZE {self.name(table)}", metrics.extend)
+        sorting = f" ZORDER BY ({', '.join(map(identifier, sorted_by))})" if sorted_by else ""
+        self._change(table, f"OPTIMIZE {self.name(table)}{sorting}", metrics.extend)
         return metrics[-1]["metrics"]["numFilesRemoved"], metrics[-1]["metrics"]["numFilesAdded"]
 
     def vacuum(self, table: Table, hours: int) -> None:
         """Deletes the files that no version of the last `hours` needs."""
         with session_settings(self.spark, {_RETENTION_CHECK: str(hours >= _LONGEST_WITH_READERS).lower()}):
             self._change(table, f"VACUUM {self.name(table)} RETAIN {hours} HOURS")
-
-    def is_clustered(self, table: Table) -> bool:
-        """Returns whether OPTIMIZE sorts the table's rows."""
-        return bool(self._sql(f"DESCRIBE DETAIL {self.name(table)}").collect()[0]["clusteringColumns"])
-
-    def checkpoint(self, table: Table) -> None:
-        """Makes a checkpoint of the newest version of a table in a folder of this machine: the log can begin there."""
-        jvm: Any = self.spark._jvm  # noqa: SLF001 - there is no statement for it
-        session: Any = self.spark._jsparkSession  # noqa: SLF001
-        jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.location(table.name)).checkpoint()
 
     def commits(self, table: Table) -> Iterable[Commit]:
         """Yields the table's commits, newest first; from a local log, each is read when the caller needs it."""
@@ -285,6 +284,13 @@ class Warehouse(Tables):
     def commits_if_any(self, table: Table) -> Iterable[Commit]:
         """Returns the table's commits, newest first; none where it does not exist."""
         return self.commits(table) if self.is_local or self.has(table) else ()
+
+    def newest_entry(self, table: Table) -> tuple[int, int | None] | None:
+        """Returns the table's newest version and, in a local folder, the bytes of its entry in the log."""
+        if self.is_local:
+            entry = log.newest_entry(self.location(table.name))
+            return None if entry is None else (entry.version, entry.size)
+        return next(((commit.version, None) for commit in self.commits_if_any(table)), None)
 
     def versions(self, tables: Sequence[Table]) -> dict[str, int]:
         """Returns a version of each table with the same rows as its newest (`rows_version`)."""
@@ -305,32 +311,24 @@ class Warehouse(Tables):
         for table in tables:
             self.histories.pop(table.name, None)
 
-    def _files(self, table: Table) -> list[str] | None:
-        """Returns the files with the rows of a local table; None where Spark has to find them."""
-        return local_commits.files(self.location(table.name)) if self.is_local else None
+    def locked_by(self, lock: Guard) -> Self:
+        """Returns the warehouse for the run that holds the lock."""
+        return replace(self, lock=lock, histories={})
+
+    def _has_no_rows(self, table: Table) -> bool:
+        return not local_commits.files(self.location(table.name)) if self.is_local else self.is_new(table)
 
     def _there(self, rows: Rows) -> DataFrame:
         return to_spark(self.spark, rows) if isinstance(rows, pl.DataFrame) else rows
 
-    def _write_here(self, table: Table, rows: Rows, *, overwrite: bool = False) -> bool:
-        """Writes without Spark's part of Delta, if the table lies in a local folder; returns whether it did."""
+    def _write_here(self, table: Table, rows: Rows, *, overwrite: bool = False) -> None:
+        """Writes a table in a local folder without Spark's part of Delta."""
         rows = rows if isinstance(rows, pl.DataFrame) else conform(rows, table)
-        place = self.location(table.name)
-        return self.is_local and local_commits.write(place, table, rows, self.check_lock, overwrite=overwrite)
-
-    def _replace_here(self, table: Table, gone: Gone, rows: pl.DataFrame) -> bool:
-        place = self.location(table.name)
-        return self.is_local and local_commits.replace_rows(place, table, gone, rows, self.check_lock)
+        local_commits.write(self.location(table.name), table, rows, self.check_lock, overwrite=overwrite)
 
     def _append_once(self, writer: DataFrameWriter) -> DataFrameWriter:
-        """Makes the write an append that is not made twice if its answer is lost, as it can be on an object store.
-
-        Delta then looks for the transaction in the whole log, which takes a query.
-        """
-        writer = writer.mode("append")
-        if self.is_local:
-            return writer
-        return writer.option("txnAppId", uuid4().hex).option("txnVersion", 0)
+        """Makes the write an append that is not made twice if its answer is lost, as it can be on an object store."""
+        return writer.mode("append").option("txnAppId", uuid4().hex).option("txnVersion", 0)
 
     def _write(self, table: Table, writer: DataFrameWriter) -> None:
         self.forget(table)
@@ -343,15 +341,7 @@ class Warehouse(Tables):
     def _change(self, table: Table, statement: str, use: Callable[[list[Any]], Any] = lambda _: None) -> None:
         """Runs a statement that can safely be repeated, and passes on the rows that it returns."""
         self.forget(table)
-        self.commit(lambda: use(self._sql(statement).collect()))
-
-
-def _is_lost_version(table: Table, error: Exception) -> bool:
-    """Returns whether the error means that rows of an earlier version are gone, and says so."""
-    is_lost = isinstance(error, PySparkException) or _CHANGES_GONE.search(str(error)) is not None
-    if is_lost:
-        progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
-    return is_lost
+        self.commit(table, lambda: use(self._sql(statement).collect()))
 
 
 def _schema(table: Table, columns: Sequence[str]) -> pa.Schema:

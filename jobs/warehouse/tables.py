@@ -1,12 +1,12 @@
-"""Creates the Delta tables and keeps their columns, comments and constraints as declared.
+"""Creates the Delta tables with columns, comments and constraints as declared.
 
 The tables lie in a folder or are registered in a catalog.
 """
 
 import re
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -18,13 +18,11 @@ from pyspark.sql.utils import is_remote
 from jobs.app.config import Config
 from jobs.app.errors import ConflictError, JobError, UsageError
 from jobs.warehouse import local_commits, log
-from jobs.warehouse.durable import settle
 from schemas.table import Column, Table, sql_type
 
-CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
+_CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
 POLL_S = 2.0
 """Seconds between two looks at what another run does."""
-_CREATE = "CREATE TABLE IF NOT EXISTS"
 _NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _CHECK = "delta.constraints."
 _DECLARATION = "msmq.schema"
@@ -135,104 +133,71 @@ class Tables:
     def create(self, table: Table, *, derived: bool = False) -> None:
         """Creates the table with its comments and CHECK constraints, unless it exists as declared.
 
-        A table of another declaration is replaced by an empty one if its rows are `derived`. Otherwise it gets the new
-        columns, if they are nullable, and its checks, comments and clustering are updated.
+        A table of another declaration is replaced by an empty one if its rows are `derived`.
 
         Raises:
-            JobError: its columns have other types than this version of the program writes, or a required one is
-            missing. UsageError: its place holds something else.
+            JobError: its rows are not derived, and another version of the program wrote them. UsageError: its place
+            holds something else.
         """
-        verb = _CREATE
-        if self.has(table):
-            properties = self._properties(table)
-            if properties.get(_DECLARATION) == table.fingerprint:
+        exists = self.has(table)
+        if exists:
+            if self._properties(table).get(_DECLARATION) == table.fingerprint:
                 return
             if not derived:
-                self._migrate(table, properties)
-                return
-            verb = "REPLACE TABLE"
-        pairs = _declared(table) | {_CHECK + name: check for name, check in table.checks.items()}
+                raise JobError(
+                    f"The table {table.name} in {self.place} was made by another version of msmq-replay, with other "
+                    "columns or values. Use that version, or ingest the captures into a new warehouse, which can "
+                    "continue this one (--continue-from)."
+                )
         for _ in range(_ATTEMPTS):
-            self._create(verb, table, pairs)
+            self._create(table, exists=exists)
             if self.has(table):
                 return
             time.sleep(POLL_S)  # another run may be creating the table: its folder exists before its first commit
         raise UsageError(f"The table {self.name(table)} cannot be created: its folder holds something else.")
 
-    def _create(self, verb: str, table: Table, properties: Mapping[str, str]) -> None:
+    def _create(self, table: Table, *, exists: bool) -> None:
         """Commits the table's declaration, unless another run does or its folder is not empty."""
-        if self.is_local and verb == _CREATE:
+        statistics = {_STATISTICS: ",".join(table.statistics_columns)} if table.statistics else {}
+        changes = {_CHANGES: "true"} if table.keeps_changes else {}
+        checks = {_CHECK + name: check for name, check in table.checks.items()}
+        properties = {_DECLARATION: table.fingerprint} | statistics | changes | checks
+        if self.is_local:
             self.check_lock()
-            local_commits.create(self.location(table.name), table, properties)
+            local_commits.create(self.location(table.name), table, properties, again=exists)
             return
+        verb = "REPLACE TABLE" if exists else "CREATE TABLE IF NOT EXISTS"
         columns = ", ".join(_definition(column) for column in table)
-        clustering = "" if self.is_local else _clustering(table)
+        clustering = f"CLUSTER BY ({', '.join(map(identifier, table.clustered_by))})" if table.clustered_by else ""
         statement = (
             f"{verb} {self.name(table)} ({columns}) USING delta {clustering} "
             f"COMMENT {string_literal(table.comment)} TBLPROPERTIES ({_properties(properties)})"
         )
         try:
-            self.commit(lambda: self._sql(statement))
+            self.commit(table, lambda: self._sql(statement))
         except AnalysisException as error:
             if _NOT_EMPTY not in str(error):
                 raise
 
-    def _migrate(self, table: Table, properties: dict[str, str]) -> None:
-        """Updates columns, checks, comments and clustering of a table of an older declaration."""
-        existing = {field.name: field.dataType.simpleString() for field in Tables.read(self, table).schema}
-        new = [column for column in table if column.nullable and column.name not in existing]
-        wrong = [
-            f"{column.name} {sql_type(column.type)} (there: {existing.get(column.name)})"
-            for column in table
-            if column not in new and existing.get(column.name) != sql_type(column.type)
-        ]
-        if wrong:
-            raise JobError(
-                f"The table {table.name} in {self.place} was made by another version of msmq-replay: it should have "
-                f"{', '.join(wrong)}. Ingest the captures into a new warehouse, or use that version."
-            )
-        name = self.name(table)
-        if new:
-            self._sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(map(_definition, new))})")
-        for column in table:
-            comment = string_literal(column.comment)
-            self._sql(f"ALTER TABLE {name} ALTER COLUMN {identifier(column.name)} COMMENT {comment}")
-        for key in properties:
-            check = key.removeprefix(_CHECK)
-            if check != key and check not in table.checks:
-                self._sql(f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {identifier(check)}")
-        for check, condition in table.checks.items():
-            if "".join(properties.get(_CHECK + check, "").split()) != "".join(condition.split()):  # Delta spaces it
-                self._sql(f"ALTER TABLE {name} DROP CONSTRAINT IF EXISTS {identifier(check)}")
-                self._sql(f"ALTER TABLE {name} ADD CONSTRAINT {identifier(check)} CHECK ({condition})")
-        if not self.is_local:
-            self.cluster(table)
-        self.commit(lambda: self.set_properties(table, _declared(table)))
-
-    def cluster(self, table: Table) -> None:
-        """Makes OPTIMIZE sort the table's rows by the columns that its declaration names, if there are any.
-
-        From then on only Spark can write it, even in a folder of this machine (`jobs.warehouse.local_commits`).
-        """
-        if table.clustered_by:
-            self._sql(f"ALTER TABLE {self.name(table)} {_clustering(table)}")
-
     def _properties(self, table: Table) -> dict[str, str]:
-        found = local_commits.read_properties(self.location(table.name)) if self.is_local else None
-        if found is None:
-            rows = self._sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
-            found = {row["key"]: row["value"] for row in rows}
-        return found
+        if self.is_local:
+            return local_commits.read_properties(self.location(table.name))
+        rows = self._sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
+        return {row["key"]: row["value"] for row in rows}
 
     def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
-        """Sets properties of the table in one commit, and does not repeat it after a conflict."""
-        place, began = self.location(table.name), time.time()
-        if not self.is_local or not local_commits.set_properties(place, pairs):
-            self._sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({_properties(pairs)})")
-            if self.is_local:
-                settle(place, began)
+        """Sets properties of the table in one commit, and does not repeat it after a conflict.
 
-    def commit(self, work: Callable[[], Any]) -> None:
+        Raises:
+            ConflictError: something else wrote to the table at the same time.
+        """
+        if self.is_local:
+            local_commits.set_properties(self.location(table.name), pairs)
+            return
+        with naming_conflicts(table):
+            self._sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({_properties(pairs)})")
+
+    def commit(self, table: Table, work: Callable[[], Any]) -> None:
         """Makes a commit that can safely be made twice; repeats it after a conflict with another commit.
 
         Raises:
@@ -241,10 +206,10 @@ class Tables:
         for attempt in range(_ATTEMPTS):
             self.check_lock()
             try:
-                work()
-            except Exception as error:  # PySpark has no class for conflicts, and its two clients have none in common
-                is_conflict = isinstance(error, ConflictError) or CONFLICT.search(str(error))
-                if not is_conflict or attempt == _ATTEMPTS - 1:
+                with naming_conflicts(table):
+                    work()
+            except ConflictError:
+                if attempt == _ATTEMPTS - 1:
                     raise
             else:
                 return
@@ -262,11 +227,15 @@ class Tables:
         return self.spark.sql(statement)
 
 
-def _declared(table: Table) -> dict[str, str]:
-    """Returns the table's properties except its CHECK constraints."""
-    statistics = {_STATISTICS: ",".join(table.statistics_columns)} if table.statistics else {}
-    changes = {_CHANGES: "true"} if table.keeps_changes else {}
-    return {_DECLARATION: table.fingerprint} | statistics | changes
+@contextmanager
+def naming_conflicts(table: Table) -> Iterator[None]:
+    """Raises ConflictError where Spark says that something else wrote to the table at the same time."""
+    try:
+        yield
+    except Exception as error:  # PySpark has no class for conflicts, and its two clients have none in common
+        if not _CONFLICT.search(str(error)):
+            raise
+        raise ConflictError(f"Something else wrote {table.name} at the same time.") from error
 
 
 def _properties(pairs: Mapping[str, str]) -> str:
@@ -276,7 +245,3 @@ def _properties(pairs: Mapping[str, str]) -> str:
 def _definition(column: Column) -> str:
     required = "" if column.nullable else " NOT NULL"
     return f"{identifier(column.name)} {sql_type(column.type)}{required} COMMENT {string_literal(column.comment)}"
-
-
-def _clustering(table: Table) -> str:
-    return f"CLUSTER BY ({', '.join(map(identifier, table.clustered_by))})" if table.clustered_by else ""

@@ -1,1 +1,0 @@
-"""Computes rows from rows: DataFrame in, DataFrame out. No session, no reading or writing, no action."""
