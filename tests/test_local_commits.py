@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from jobs.app.errors import ConflictError, JobError
@@ -126,28 +125,6 @@ def lines(place: str, version: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_rows_that_are_replaced_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They can be many; only where no row comes does it matter whether there were any."""
-    spark: Any = None
-    place = created(spark, tmp_path, STREAM_GAPS)
-    first, other, none = (any_rows(Random(many), STREAM_GAPS, many) for many in (5, 3, 0))
-
-    def write(rows: pl.DataFrame) -> None:
-        Warehouse(spark, str(tmp_path)).replace(STREAM_GAPS, rows)
-
-    write(none)
-    assert log.versions(place) == [0]
-    with monkeypatch.context() as patch:
-        patch.setattr(local_commits, "read", lambda *_: pytest.fail("reads what it replaces"))
-        for rows in (first, other):
-            write(rows)
-            assert to_frame(DeltaTable(place).to_pyarrow_table()).equals(rows)
-    for _ in range(2):
-        write(none)
-        assert log.versions(place) == [3, 2, 1, 0]
-    assert sorted_rows(local_commits.read(place, STREAM_GAPS.arrow)) == sorted_rows(none)
-
-
 def test_a_version_is_committed_once(tmp_path: Path) -> None:
     """Another run's commit that comes between is kept, and so is this one, behind it."""
     place = created(None, tmp_path, STREAM_GAPS)
@@ -247,17 +224,9 @@ def test_a_table_that_it_cannot_write_is_refused_and_named(tmp_path: Path) -> No
     assert log.versions(str(tmp_path / later.name)) == [1, 0]
     commit = Path(other, "_delta_log", f"{0:020d}.json")
     clustered = '"minWriterVersion":7,"writerFeatures":["checkConstraints","clustering","domainMetadata"]'
-    commit.write_text(commit.read_text().replace('"minWriterVersion":3', clustered))
+    commit.write_text(commit.read_text().replace('"minWriterVersion":4', clustered))
     with pytest.raises(JobError, match=r"verdicts has features .* into a new warehouse"):
         tables.read_local(VERDICTS)
-
-
-def test_a_property_that_needs_it_raises_the_protocol(tmp_path: Path) -> None:
-    place = created(None, tmp_path, STREAM_GAPS)
-    assert not STREAM_GAPS.keeps_changes
-    assert DeltaTable(place).protocol().min_writer_version == 3
-    local_commits.set_properties(place, {"delta.enableChangeDataFeed": "true"})
-    assert DeltaTable(place).protocol().min_writer_version == 4
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -270,16 +239,6 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (other / "notes.txt").touch()
     local_commits.create(str(other), STREAM_GAPS, {})
     assert log.versions(str(other)) == []
-
-
-def test_a_commit_is_never_made_after_another_than_was_read(tmp_path: Path) -> None:
-    """Not even an append, which delta-rs could put behind any other commit."""
-    place = created(None, tmp_path, STREAM_GAPS)
-    read = DeltaTable(place)
-    local_commits.set_properties(place, {"msmq.fence": "other"})
-    with pytest.raises(CommitFailedError):
-        read.create_write_transaction([], "append", read.schema(), **local_commits._ONCE)
-    assert log.versions(place) == [1, 0]
 
 
 def test_the_log_names_only_files_that_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

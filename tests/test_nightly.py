@@ -8,7 +8,6 @@ from random import Random
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -119,15 +118,6 @@ def test_few_captures_and_messages_are_processed_here_though_the_warehouse_is_la
     assert all_rows(tmp_path) == all_rows(branches)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("as_for_large_captures")
-def test_a_night_like_those_of_large_captures_says_the_same(
-    spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path
-) -> None:
-    nightly.run(spark, config(tmp_path, CAPTURES / "orders.pcapng", in_memory_bytes=0, in_memory_messages=0))
-    assert all_rows(tmp_path) == all_rows(orders[0])
-
-
 def test_the_same_captures_again_change_nothing(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
     warehouse, summary = orders
     others = [table.name for table in TABLES if table != CAPTURES_TABLE]  # its properties hold the lock
@@ -137,14 +127,6 @@ def test_the_same_captures_again_change_nothing(spark: SparkSession, orders: tup
     assert {name: DeltaTable(str(warehouse / name)).version() for name in others} == before
     assert rows(warehouse, CAPTURES_TABLE.name, without=()) == captures
     assert again == summary
-
-
-def test_files_tell_what_a_table_is_sought_by_and_no_more(orders: tuple[Path, Summary]) -> None:
-    for table in TABLES:
-        told = pa.table(DeltaTable(str(orders[0] / table.name)).get_add_actions(flatten=True)).column_names
-        least = {name.removeprefix("min.") for name in told if name.startswith("min.")}
-        if table.statistics:
-            assert least == set(table.statistics_columns) > {*table.key, *table.clustered_by}
 
 
 def test_odd_files_are_data_and_the_run_goes_on(spark: SparkSession, tmp_path: Path) -> None:

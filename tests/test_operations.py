@@ -1,7 +1,6 @@
 """Runs that are killed, that meet, that fail: the tables end as if nothing had happened."""
 
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -202,34 +201,20 @@ def test_two_runs_at_once_end_as_one(spark: SparkSession, warehouse: Path, branc
 @pytest.mark.parametrize("other", ["replacement", "fence"])
 def test_a_write_that_meets_another_commit_is_a_conflict(spark: SparkSession, tmp_path: Path, other: str) -> None:
     """Of a run that was taken for dead: the commit that it has begun meets the fence, even if that changes no row."""
-    tables = Warehouse(spark, str(tmp_path))
+    tables, place = Warehouse(spark, str(tmp_path)), str(tmp_path / STREAM_GAPS.name)
     tables.create(STREAM_GAPS)
-    begun, go_on = tmp_path / "begun", tmp_path / "go on"
 
-    def slow(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        begun.touch()
-        for _ in range(600):  # at most half a minute
-            if go_on.exists():
-                break
-            time.sleep(0.05)
+    def overtaken(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if other == "fence":
+            local_commits.set_properties(place, {"msmq.fence": "run"})
+        else:
+            local_commits.write(place, STREAM_GAPS, GAP, lambda: None, overwrite=True)
         yield from batches
 
-    gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
-    late_gap = spark.createDataFrame([("late", 1, 2)], STREAM_GAPS.spark)
-    if other == "replacement":
-        tables.replace(STREAM_GAPS, gap)
-    with ThreadPoolExecutor() as threads:
-        late = threads.submit(tables.replace, STREAM_GAPS, late_gap.coalesce(1).mapInArrow(slow, STREAM_GAPS.spark))
-        while not begun.exists() and not late.done():
-            time.sleep(0.05)
-        if other == "fence":
-            tables.set_properties(STREAM_GAPS, {"msmq.fence": "run"})
-        else:
-            tables.replace(STREAM_GAPS, gap)
-        go_on.touch()
-        with pytest.raises(ConflictError, match="Something else wrote stream_gaps"):
-            late.result()
-    assert [row["stream_id"] for row in tables.read(STREAM_GAPS).collect()] == ([] if other == "fence" else ["s"])
+    late = spark.createDataFrame([("late", 1, 2)], STREAM_GAPS.spark).coalesce(1)
+    with pytest.raises(ConflictError, match="Something else wrote stream_gaps"):
+        tables.replace(STREAM_GAPS, late.mapInArrow(overtaken, STREAM_GAPS.spark))
+    assert tables.read_local(STREAM_GAPS).equals(GAP if other == "replacement" else GAP.clear())
 
 
 def test_a_run_taken_for_dead_cannot_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import printable, progress
-from jobs.steps.decode import decode_rows
+from jobs.replaying.decoding import decode_table
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAME_COLUMNS
 from udfs.msmq.pseudonyms import pseudonymize, pseudonymize_columns
 
@@ -64,8 +64,8 @@ def test_every_hidden_column_is_one_of_a_table() -> None:
 
 def test_a_night_under_a_key_decodes_the_same_but_for_names(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
     packets = spark.read.format("delta").load(str(orders[0] / "packets"))
-    found = decode_rows(packets, MESSAGES, KEY.encode()).toArrow().to_pylist()
-    plain = decode_rows(packets, MESSAGES).toArrow().to_pylist()
+    found = decode_table(packets, MESSAGES, KEY.encode()).toArrow().to_pylist()
+    plain = decode_table(packets, MESSAGES, None).toArrow().to_pylist()
     assert {row["label"] for row in found} == {
         row["label"] and pseudonymize(row["label"], KEY.encode()) for row in plain
     }

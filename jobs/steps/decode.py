@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import polars as pl
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app import code_version
@@ -23,13 +23,10 @@ from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Rows, Warehouse
-from schemas.ingest import PACKETS, QUARANTINE, PacketType, Stage
+from schemas.ingest import PACKETS, QUARANTINE, Stage
 from schemas.messages import DECODED_TABLES
 from schemas.table import Table
-from udfs.derive.decode import quarantine_packets
 from udfs.msmq.pseudonyms import pseudonymize
-from udfs.on_spark import map_arrow
-from udfs.passes.decode import decode_packets, packet_types
 
 SOURCES = (PACKETS,)
 
@@ -79,26 +76,13 @@ def _changed(warehouse: Warehouse, config: Config, read: Mapping[str, int]) -> t
 def _decode(warehouse: Warehouse, config: Config, came: Rows, went: Rows | None) -> None:
     """Replaces the rows of the packets that went, or all, by those of the packets that came."""
     key, raw_kept = config.hiding_key, config.quarantine_raw_bytes
-    rows: dict[Table, Rows]
-    if isinstance(came, pl.DataFrame):
-        rows = {table: decode_table(came, table, key) for table in DECODED_TABLES}
-        rows[QUARANTINE] = quarantine_of(came, raw_kept)
+    rows: dict[Table, Rows] = {QUARANTINE: quarantine_of(came, raw_kept)}
+    if went is None and warehouse.is_local and not isinstance(came, pl.DataFrame):
+        warehouse.derive_in_tasks(PACKETS, DECODED_TABLES, lambda table, rows: decode_arrow(rows, table, key))
     else:
-        rows = {}
-        if went is None and warehouse.is_local:
-            warehouse.derive_in_tasks(PACKETS, DECODED_TABLES, lambda table, rows: decode_arrow(rows, table, key))
-        else:
-            rows |= {table: decode_rows(came, table, key) for table in DECODED_TABLES}
-        undecodable = came.where(F.col("packet_type") == PacketType.UNKNOWN.value)
-        rows[QUARANTINE] = map_arrow(undecodable, quarantine_packets(raw_kept), QUARANTINE.arrow)
+        rows |= {table: decode_table(came, table, key) for table in DECODED_TABLES}
     gone = dict.fromkeys(rows, went) | {QUARANTINE: _undecodable(went)}
     run_in_parallel(partial(warehouse.replace_rows, table, gone[table], of_table) for table, of_table in rows.items())
-
-
-def decode_rows(packets: DataFrame, table: Table, key: bytes | None = None) -> DataFrame:
-    """Returns rows of `table`, one per decodable packet of its types; a key pseudonymizes the names."""
-    chosen = packets.where(F.col("packet_type").isin(packet_types(table)))
-    return map_arrow(chosen, decode_packets(table, key), table.arrow)
 
 
 def _undecodable(packets: Rows | None) -> Rows:

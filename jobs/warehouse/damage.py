@@ -49,7 +49,7 @@ def _first_damaged(table: str, place: str, state: LockState | None, *, look_at_a
         recorded, newest = state.versions[table], max(versions, default=-1)
         if newest < recorded:
             damaged.append(newest + 1)
-        elif recorded in versions and log.size(place, recorded) != state.sizes[table]:
+        elif recorded in versions and log.entry(place, recorded).stat().st_size != state.sizes[table]:
             damaged.append(recorded)
     return min(damaged, default=None)
 

@@ -48,8 +48,8 @@ from udfs.passes.options import Pass
 
 _FEATURES = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed"}
 """What a table may need of its writers so that delta-rs, and this module, can write it."""
-_WITH_CHECKS, _WITH_CHANGES = "3", "4"
-"""Versions of the protocol from which on writers heed CHECK constraints, and the change data feed."""
+_WRITERS = {"delta.minWriterVersion": "4"}
+"""Writers have to heed CHECK constraints and the change data feed."""
 _INVALID = re.compile("JobError: (.*)")
 """How Spark tells of a JobError in a task."""
 _GROUP = row(file=STRING, row_group=LONG)
@@ -81,14 +81,13 @@ def create(place: str, table: Table, properties: Mapping[str, str], *, again: bo
     if not again and folder.exists() and any(found.name != log.FOLDER for found in folder.iterdir()):
         return
     before = len(log.versions(place))
-    needs = {"delta.minWriterVersion": _WITH_CHANGES if table.keeps_changes else _WITH_CHECKS}
     try:
         DeltaTable.create(
             place,
             Schema.from_json(_schema(table)),
             mode="overwrite" if again else "error",
             description=table.comment,
-            configuration={**properties, **needs},
+            configuration={**properties, **_WRITERS},
             raise_if_key_not_exists=False,
             **_ONCE,
         )

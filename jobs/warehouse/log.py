@@ -19,7 +19,6 @@ from jobs.app.errors import JobError
 from udfs.capture.files import locate
 
 SET_PROPERTIES = "SET TBLPROPERTIES"
-CREATE = "CREATE TABLE"
 RESTORE = "RESTORE"
 _UPKEEP = ("OPTIMIZE", "CLUSTER BY", "VACUUM START", "VACUUM END", SET_PROPERTIES, "UNSET TBLPROPERTIES")
 """Operations that leave a table's rows as they are."""
@@ -156,13 +155,6 @@ def _move(path: str, source: set[str], target: set[str]) -> None:
         source.remove(path)
     else:
         target.add(path)
-
-
-def size(table: str, version: int) -> int | None:
-    """Returns the bytes of a commit's entry in the log of the table at this place; None where there is none."""
-    filesystem, path = _locate_entry(table, version)
-    found: int | None = filesystem.get_file_info(path).size
-    return found
 
 
 def is_whole(table: str, version: int) -> bool:

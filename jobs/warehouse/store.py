@@ -299,12 +299,8 @@ class Warehouse(Tables):
 
     def is_new(self, table: Table) -> bool:
         """Returns whether the table was created and nothing was ever written to it."""
-        version = -1
-        for commit in self.commits(table):
-            version = commit.version
-            if commit.changes_rows and commit.operation != log.CREATE:
-                return False
-        return version == 0  # else older commits are no longer in the log
+        newest = self.newest_entry(table)
+        return newest is not None and newest[0] == 0
 
     def forget(self, *tables: Table) -> None:
         """Makes the next look at the tables' histories ask Spark again."""
