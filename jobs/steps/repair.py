@@ -7,20 +7,16 @@ Captures are not needed: no table has rows of a capture that was not finished, a
 `--captures` it is read at once. A table of `decode` or `replay` that was dropped is derived again.
 """
 
-from functools import partial
-
 from pyspark.sql import SparkSession
 
 from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.app.parallel import run_in_parallel
 from jobs.engine.on_spark import engine_of
 from jobs.steps import decode, in_memory, ingest, reconcile, replay
 from jobs.steps.summary import summary
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, PACKETS
-from schemas.tables import INGESTED
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -30,10 +26,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse.require(PACKETS, "ingest")
     files = capture_files(config.captures) if config.captures else []
     with in_memory.hold(warehouse, config, stamps(files), mends=True) as (locked, lock):
-        run_in_parallel(partial(locked.create, table) for table in INGESTED)
-        if files:
-            ingest.step(locked, config, files)
-            lock.end_step()
+        ingest.step(locked, config, files)
+        lock.end_step()
         derived = {"decode": decode.step(locked, config)}
         lock.end_step()
         held = in_memory.with_few_messages(locked, config)

@@ -80,7 +80,6 @@ def create(place: str, table: Table, properties: Mapping[str, str], *, again: bo
     folder = Path(place)
     if not again and folder.exists() and any(found.name != log.FOLDER for found in folder.iterdir()):
         return
-    before = len(log.versions(place))
     try:
         DeltaTable.create(
             place,
@@ -92,7 +91,7 @@ def create(place: str, table: Table, properties: Mapping[str, str], *, again: bo
             **_ONCE,
         )
     except (DeltaError, OSError) as error:
-        if len(log.versions(place)) == before:  # else another run has created it
+        if again or not log.versions(place):  # else another run has created it
             raise _failure(place, error) from error
     _settle(place, log.versions(place)[0])
     sync(folder, folder.parent, folder.parent.parent)  # all may be new

@@ -48,12 +48,6 @@ def checkpoint(rows: DataFrame) -> DataFrame:
         return to_spark(rows.sparkSession, collect(rows))
 
 
-def materialize(rows: DataFrame) -> DataFrame:
-    """Checkpoints rows that several queries read; few are marked for a broadcast join, which shuffles no other side."""
-    kept = checkpoint(rows)
-    return kept if kept.limit(MOST_ROWS + 1).count() > MOST_ROWS else F.broadcast(kept)
-
-
 def cast_columns(rows: DataFrame, types: Mapping[str, DataType]) -> DataFrame:
     """Returns the columns of these names with these types, in this order.
 

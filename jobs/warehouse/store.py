@@ -24,8 +24,8 @@ from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.spark_rows import (
     NO_GLOB,
     cast_columns,
+    checkpoint,
     collect,
-    materialize,
     nullable,
     to_spark,
     with_columns_of,
@@ -214,7 +214,7 @@ class Warehouse(Tables):
         if True not in kinds:
             return came.select(*table.names), schema_of(_schema(table, table.key)).to_frame()
         deleted = feed.where("is_delete").groupBy(*table.key).agg(F.max(_COMMIT).alias("deleted_in"))
-        deleted = materialize(deleted)
+        deleted = checkpoint(deleted)
         stays = F.coalesce(F.col("deleted_in") <= F.col(_COMMIT), F.lit(True))  # a commit deletes before it inserts
         came = came.join(deleted, list(table.key), "left").where(stays)
         return came.select(*table.names), deleted.select(*table.key)
