@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from jobs.app.errors import ConflictError, JobError
@@ -239,6 +240,16 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     (other / "notes.txt").touch()
     local_commits.create(str(other), STREAM_GAPS, {})
     assert log.versions(str(other)) == []
+
+
+def test_a_commit_is_never_made_after_another_than_was_read(tmp_path: Path) -> None:
+    """Not even an append, which delta-rs could put behind any other commit."""
+    place = created(None, tmp_path, STREAM_GAPS)
+    read = DeltaTable(place)
+    local_commits.write(place, STREAM_GAPS, any_rows(Random(2), STREAM_GAPS, 1), held)
+    with pytest.raises(CommitFailedError):
+        read.create_write_transaction([], "append", read.schema(), **local_commits._ONCE)
+    assert log.versions(place) == [1, 0]
 
 
 def test_the_log_names_only_files_that_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
