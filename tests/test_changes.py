@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -67,19 +66,3 @@ def test_changes_lead_from_any_version_to_the_newest(spark: SparkSession, tmp_pa
     tables.vacuum(KEPT, 0)
     assert tables.changes(KEPT, min(states)) is None
     assert stands() == now
-
-
-def test_a_table_that_kept_no_changes_is_told_apart(spark: SparkSession, tmp_path: Path) -> None:
-    tables = Warehouse(spark, str(tmp_path))
-    tables.create(STREAM_GAPS)
-    tables.merge(STREAM_GAPS, spark.createDataFrame([("a", 0, 1)], STREAM_GAPS.spark))
-    tables.create(KEPT)
-    tables.append(KEPT, spark.createDataFrame([("b", 0, 1)], KEPT.spark))
-    assert tables.changes(KEPT, 0) is None
-    enabled = next(commit.version for commit in tables.commits(KEPT) if "SET" in commit.operation)
-    changes = tables.changes(KEPT, enabled)
-    assert changes is not None
-    came, went = changes
-    assert isinstance(went, pl.DataFrame)
-    assert went.is_empty()
-    assert [row["stream_id"] for row in came.collect()] == ["b"]
