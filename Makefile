@@ -53,14 +53,10 @@ docs: $(BIN)/.installed  ## write docs/wire-format.md, docs/tables.md, a page fo
 screenshot: run  ## docs/report.png, the picture of the README; needs Chromium
 	$(BIN)/python tests/screenshot.py $(OUT)/warehouse/report.html docs/report.png
 
-fuzz: $(BIN)/.installed  ## look for packets that the decoder cannot stand; SECONDS=1800 for longer
-	$(BIN)/python -m pip install --quiet --group fuzz
-	PYTHONPATH=. $(BIN)/python tests/fuzz_packet.py $(OUT)/fuzz/corpus -artifact_prefix=$(OUT)/fuzz/ -max_len=2048 -max_total_time=$(or $(SECONDS),60)
-
 zip: $(BIN)/.installed  ## dist/msmq_replay.zip for spark-submit --py-files
 	$(BIN)/python -m jobs.app.build_zip dist/msmq_replay.zip
 
 clean:  ## remove everything that was made
 	rm -rf .venv $(OUT) dist
 
-.PHONY: help run test test-all checks spark-tests bench bench-replay docs screenshot fuzz zip clean
+.PHONY: help run test test-all checks spark-tests bench bench-replay docs screenshot zip clean

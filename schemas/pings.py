@@ -1,7 +1,7 @@
 """Declares the table of UDP pings, which `ingest` writes."""
 
 from schemas import wire
-from schemas.messages import header_columns
+from schemas.messages import some_columns
 from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U16, Column, Table
 
 PINGS = Table(
@@ -19,6 +19,6 @@ PINGS = Table(
         Column("dst_ip", STRING, "Receiving address.", nullable=False),
         Column("dst_port", U16, "Receiving port.", nullable=False),
         Column("is_response", BOOL, "Sent from port 3527, which makes it an answer.", nullable=False),
-        *header_columns(wire.PING),
+        *some_columns(wire.PING, "refused", "cookie", "queue_manager"),
     ),
 )

@@ -281,29 +281,12 @@ class EncryptionAlgorithm(IntEnum):
     RC4 = 0x6801
 
 
-VT_VECTOR = 0x1000
-VT_ARRAY = 0x2000
-
-
 NEGATIVE_CLASS = 0x8000
 """Bit of the classes of negative acknowledgments, [MS-MQMQ] 2.2.18.1.6."""
 QUEUED_CLASS = 0x4000
 """Bit of the classes about messages that were in their queue, [MS-MQQB] 2.2.5."""
 
 MESSAGE_CLASS_NAMES: dict[int, str] = {code.value: code.name for code in MessageClass}
-BODY_TYPE_NAMES: dict[int, str] = {
-    code.value + flag: prefix + code.name
-    for flag, prefix in ((0, ""), (VT_VECTOR, "VT_VECTOR | "), (VT_ARRAY, "VT_ARRAY | "))
-    for code in BodyType
-}
-DELIVERY_MODE_NAMES: dict[int, str] = {code.value: code.name.lower() for code in DeliveryMode}
-
-
-def name_of(names: type[IntEnum] | None, number: int) -> str | None:
-    """Returns the declared name of a number, if any; a VARTYPE may include a flag."""
-    if names is BodyType:
-        return BODY_TYPE_NAMES.get(number)
-    return names(number).name if names and number in names.__members__.values() else None
 
 
 def _flags(code: str, column: str, *bits: Bits, comment: str = "The flag word, including reserved bits.") -> Field:
@@ -351,13 +334,7 @@ INTERNAL_HEADER = Header(
         _flags(
             "H",
             "internal_flags",
-            Bits(
-                "PT",
-                0x000F,
-                "internal_type",
-                "1 SessionAck, 2 EstablishConnection, 3 ConnectionParameters.",
-                InternalType,
-            ),
+            Bits("PT", 0x000F, "internal_type", "Which packet it is.", InternalType),
             Bits("CS", 0x0010, "connection_refused", "The acceptor refuses the connection."),
         ),
     ),
@@ -369,9 +346,7 @@ ESTABLISH_CONNECTION_HEADER = Header(
     Condition("internal_type", InternalType.ESTABLISH_CONNECTION),
     (
         _guid("ClientGuid", "client_guid", "Queue manager of the initiator."),
-        _guid(
-            "ServerGuid", "server_guid", "Queue manager of the acceptor; zeros in requests for a direct format name."
-        ),
+        _guid("ServerGuid", "server_guid", "Queue manager of the acceptor; zeros for a direct format name."),
         Field("TimeStamp", "I", "time_stamp_ms", "Milliseconds since the initiator booted; echoed."),
         Field(
             "OperatingSystem",
@@ -396,13 +371,7 @@ CONNECTION_PARAMETERS_HEADER = Header(
     "[MS-MQQB] 2.2.2.1",
     Condition("internal_type", InternalType.CONNECTION_PARAMETERS),
     (
-        Field(
-            "RecoverableAckTimeout",
-            "I",
-            "recoverable_ack_timeout_ms",
-            "Delay before recoverable messages are acknowledged, ms.",
-            default=500,
-        ),
+        Field("RecoverableAckTimeout", "I", "recoverable_ack_timeout_ms", "Delay of acknowledgments, ms.", default=500),
         Field("AckTimeout", "I", "ack_timeout_ms", "Wait for a SessionAck before closing, ms.", default=20_000),
         Field("Reserved", "H", None, "Ignored."),
         Field("WindowSize", "H", "window_size", "Unacknowledged packets that its sender allows.", default=64),
@@ -415,9 +384,7 @@ USER_HEADER = Header(
     Condition("internal", 0),
     (
         _guid("SourceQueueManager", "source_queue_manager", "Queue manager that first sent the message."),
-        _guid(
-            "QueueManagerAddress", "queue_manager_address", "Queue manager of the destination; zeros if it is direct."
-        ),
+        _guid("QueueManagerAddress", "queue_manager_address", "Queue manager of the destination; zeros if direct."),
         Field(
             "TimeToBeReceived",
             "I",
@@ -531,14 +498,7 @@ MESSAGE_PROPERTIES_HEADER = Header(
         Field("MessageSize", "I", "body_size", "Bytes of MessageBody."),
         Field("AllocationBodySize", "I", "allocation_body_size", "Bytes allocated to it; more when encrypted."),
         Field("PrivacyLevel", "I", "privacy_level", "Strength of the encryption.", names=PrivacyLevel),
-        Field(
-            "HashAlgorithm",
-            "I",
-            "hash_algorithm",
-            "Hash of the signature; set even when nothing is signed.",
-            default=0x800E,
-            names=HashAlgorithm,
-        ),
+        Field("HashAlgorithm", "I", "hash_algorithm", "Of the signature, if any.", default=0x800E, names=HashAlgorithm),
         Field(
             "EncryptionAlgorithm",
             "I",
@@ -643,12 +603,7 @@ SESSION_HEADER = Header(
     Condition("has_session_header"),
     (
         Field("AckSequenceNumber", "H", "ack_sequence_number", "Packets received on this session so far."),
-        Field(
-            "RecoverableMsgAckSeqNumber",
-            "H",
-            "recoverable_msg_ack_seq_number",
-            "Lowest number of a recoverable message that is newly on disk, 0 for none.",
-        ),
+        Field("RecoverableMsgAckSeqNumber", "H", "recoverable_msg_ack_seq_number", "Lowest number new on disk, or 0."),
         Field("RecoverableMsgAckFlags", "I", "recoverable_msg_ack_flags", "Bit k: that number + k is on disk."),
         Field("UserMsgSequenceNumber", "H", "user_msg_sequence_number", "Packets sent on this session so far."),
         Field("RecoverableMsgSeqNumber", "H", "recoverable_msg_seq_number", "Recoverable messages among them."),
@@ -664,18 +619,8 @@ ORDER_ACK_BODY = Header(
     (
         Field("TxSequenceID.Ordinal", "I", "tx_sequence_ordinal", "Low half of the acknowledged TxSequenceID."),
         Field("TxSequenceID.TimeStamp", "I", "tx_sequence_timestamp", "High half of the acknowledged TxSequenceID."),
-        Field(
-            "TxSequenceNumber",
-            "I",
-            "tx_sequence_number",
-            "OrderAck: highest number accepted in order. FinalAck: number of the message.",
-        ),
-        Field(
-            "TxPreviousSequenceNumber",
-            "I",
-            "previous_tx_sequence_number",
-            "OrderAck: one less than the number. FinalAck: previous number of the message.",
-        ),
+        Field("TxSequenceNumber", "I", "tx_sequence_number", "Highest number in order; of a FinalAck its message's."),
+        Field("TxPreviousSequenceNumber", "I", "previous_tx_sequence_number", "The number that came before it."),
         Field("Reserved", "20s", None, "Ignored.", Kind.OPAQUE, bytes(20)),
     ),
 )

@@ -19,7 +19,6 @@ _NIGHT: dict[str, Any] = {
     "messages": 900,
     "transactional_messages": 880,
     "acks": {"order_ack": 70, "final_ack": 5},
-    "decoded_alone": 0,
     "quarantine": {"bad_signature": 2},
     "books": {"balanced": 40, "unbalanced": 0},
     "verdicts": {"in_order": 800, "duplicate": 80, "unknown": 0},
@@ -176,7 +175,7 @@ def test_a_terminal_shows_a_bar_and_keeps_only_steps_and_warnings() -> None:
     assert "\x1b[" in text  # the bar moves the cursor
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "decode-packet"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_two_examples(command: str) -> None:
     _, _, examples = command_parser(command).format_help().partition("examples:\n")
     lines = [line for line in examples.splitlines() if line.strip()]

@@ -1,9 +1,7 @@
 """Files that a command line names and that block, never end or are far too large: a sentence each, and at once."""
 
-import io
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -79,13 +77,6 @@ def test_what_options_name_are_small_files(what: str, make: Make, tmp_path: Path
     assert str(raised.value) == f"{what} {path} cannot be read: {why(make)}."
 
 
-@pytest.mark.parametrize("make", [*NO_FILES, _large])
-def test_a_packet_is_in_a_small_file(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = make(tmp_path)
-    assert cli.main(["decode-packet", str(path)]) == 2
-    assert capsys.readouterr().err == f"msmq-replay decode-packet: '{path}' cannot be read: {why(make)}.\n"
-
-
 @pytest.mark.parametrize("make", [_pipe, _link_to_pipe])
 def test_what_is_written_replaces_no_pipe_and_no_device(
     make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -104,29 +95,3 @@ def test_what_is_written_goes_where_a_link_leads(tmp_path: Path) -> None:
     write_text(str(tmp_path / "link"), "text")
     assert (tmp_path / "file").read_text() == "text"
     assert (tmp_path / "link").is_symlink()
-
-
-def test_standard_input_ends_at_some_time(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with Path("/dev/zero").open(encoding="latin-1") as endless:
-        monkeypatch.setattr(sys, "stdin", endless)
-        assert cli.main(["decode-packet", "-"]) == 2
-    assert "Standard input cannot be read: it has more than 64 MiB." in capsys.readouterr().err
-
-
-class _Folder(io.BytesIO):
-    """What `< folder` gives: it opens, and cannot be read."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        raise IsADirectoryError(21, "Is a directory", size)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [(None, "Standard input is closed."), (_Folder(), "Standard input cannot be read: Is a directory.")],
-)
-def test_standard_input_may_be_missing(
-    given: _Folder | None, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", given and io.TextIOWrapper(given))
-    assert cli.main(["decode-packet", "-"]) == 2
-    assert capsys.readouterr().err == f"msmq-replay decode-packet: {said}\n"

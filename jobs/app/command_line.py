@@ -95,7 +95,6 @@ COMMANDS: Mapping[str, Command] = {
         ("--out msmq.lua", "--out ~/.local/lib/wireshark/plugins/msmq.lua"),
         has_tables=False,
     ),
-    "decode-packet": Command("print one packet, given as hexadecimal or in a file, as a tree"),
 }
 
 

@@ -21,7 +21,6 @@ _IN_OTHERS = {
     "severities",
     "findings_by_severity",
     "worst_incidents",
-    "decoded_alone",
     "books",
     "seconds",
 }

@@ -15,33 +15,19 @@ from numpy.typing import NDArray
 
 from schemas import wire
 from schemas.ingest import PacketType
-from schemas.messages import (
-    ACKS,
-    DECODED_ALONE,
-    DECODED_TABLES,
-    HANDSHAKES,
-    HEADERS_OF,
-    MESSAGES,
-    NOT_IN_RAW,
-    SESSION_ACKS,
-    TABLE_OF,
-)
+from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, HEADERS_OF, MESSAGES, NOT_IN_RAW, SESSION_ACKS, TABLE_OF
 from schemas.table import Table
 from schemas.violations import Violation
 from schemas.wire import Header, Kind, QueueType, SenderIdType
 from udfs.arrow.buffers import Bools, Ints, fixed_binary, record_batch
 from udfs.msmq import identifiers
-from udfs.msmq.batch import PacketBatch, dictionary_codes
+from udfs.msmq.batch import PacketBatch
 from udfs.msmq.header_types import DTYPES, r4
 from udfs.msmq.layout import PACKET_TYPES, HeaderOffsets, find_headers
 from udfs.msmq.reference import ParsedPacket
-from udfs.msmq.texts import guid_texts, map_texts, message_identifiers, message_ids, sequence_texts, utf16_texts
-from udfs.msmq.violations import RULES_BY_TABLE
+from udfs.msmq.texts import guid_texts, message_identifiers, message_ids, sequence_texts, texts_of, utf16_texts
+from udfs.msmq.violations import RULES
 
-_MESSAGE_HEADERS = (
-    *(one for one in HEADERS_OF[PacketType.USER_MESSAGE] if one is not wire.MULTI_QUEUE_FORMAT_HEADER),
-    wire.MQF_SIGNATURE_HEADER,
-)
 _RARE_COLUMNS = [
     field.column
     for header in (wire.SOAP_HEADER, wire.SOAP_BODY, wire.MULTI_QUEUE_FORMAT_HEADER)
@@ -50,8 +36,11 @@ _RARE_COLUMNS = [
 ]
 """Columns of headers that only `udfs.msmq.reference` reads."""
 _HEADERS: dict[str, tuple[Header, ...]] = {
-    MESSAGES.name: _MESSAGE_HEADERS,
-    ACKS.name: (*_MESSAGE_HEADERS, wire.FINAL_ACK_BODY),
+    MESSAGES.name: (
+        *(one for one in HEADERS_OF[PacketType.USER_MESSAGE] if one is not wire.MULTI_QUEUE_FORMAT_HEADER),
+        wire.MQF_SIGNATURE_HEADER,
+    ),
+    ACKS.name: (*HEADERS_OF[PacketType.FINAL_ACK], wire.SESSION_HEADER),
     HANDSHAKES.name: (*HEADERS_OF[PacketType.ESTABLISH_CONNECTION], wire.CONNECTION_PARAMETERS_HEADER),
     SESSION_ACKS.name: HEADERS_OF[PacketType.SESSION_ACK],
 }
@@ -80,10 +69,8 @@ class DecodedBatch:
         packets = self.packets if len(rows) == len(self.packets) else self.packets.take(pa.array(rows))
         copied = (field for field in schema if field.name in NOT_IN_RAW)
         columns = {field.name: packets[field.name].cast(field.type) for field in copied}
-        is_alone = np.isin(rows, list(self.parsed))
-        columns[DECODED_ALONE.name] = pa.array(is_alone)
         if len(rows):
-            alone = {at: self.parsed[int(rows[at])] for at in np.flatnonzero(is_alone).tolist()}
+            alone = {at: self.parsed[row] for at, row in enumerate(rows.tolist()) if row in self.parsed}
             offsets = {name: values[rows] for name, values in self.offsets.items()}
             columns |= _Columns(self.stored.take(rows), offsets, alone, table).arrays
         return record_batch(columns, len(rows), schema)
@@ -136,12 +123,14 @@ class _Columns:
         if table is HANDSHAKES:
             self.arrays["handshake_type"] = self._packet_types()
         if table in (MESSAGES, ACKS):
-            self._add_user_shaped()
+            ordinals = self.arrays["message_id_ordinal"]
+            self.arrays["message_id"] = message_ids(self.arrays["source_queue_manager"], ordinals)
+        if "tx_sequence_ordinal" in self.arrays:
+            self._add_sequence_id()
         if table is MESSAGES:
             self._add_message()
         if table is ACKS:
             self._add_ack()
-        self.arrays["violations"] = self._find_violations(table)
 
     def _add_header(self, header: Header) -> NDArray[np.void]:
         """Reads a header and adds its columns."""
@@ -183,23 +172,20 @@ class _Columns:
         return _masked(guid_texts(self.packets.read(_GUID, offset, present)["value"]), present)
 
     def _texts_of(self, rows: Ints, contents: pa.Array, convert: Callable[[bytes], str | None]) -> pa.Array:
-        """Returns the text of each row's content, converted once per distinct content; null in all other rows."""
-        codes, distinct = dictionary_codes(contents)
-        texts = pa.array(map(convert, distinct), pa.string())
+        """Returns the text of each row's content; null in all other rows."""
+        texts = texts_of(contents, convert)
         if len(rows) == len(self.packets):
-            return texts.take(pa.array(codes))
+            return texts
         place = np.full(len(self.packets), -1)
-        place[rows] = codes
+        place[rows] = np.arange(len(rows))
         return texts.take(pa.array(place, mask=place < 0))
 
     def _slices(self, rows: Ints, offset: Ints, length: Ints) -> pa.Array:
         return self.packets.take(rows).slices(offset[rows], length[rows])
 
-    def _add_user_shaped(self) -> None:
+    def _add_queues(self) -> None:
         user = self.headers["UserHeader"]
         ints = self.ints
-        ints["null_address"] = np.where(user["queue_manager_address"].any(axis=1), 0, 1)
-        self.arrays["message_id"] = message_ids(self.arrays["source_queue_manager"], self.arrays["message_id_ordinal"])
         hosts = {
             QueueType.PRIVATE_ON_SOURCE: user["source_queue_manager"],
             QueueType.PRIVATE_ON_DESTINATION: user["queue_manager_address"],
@@ -216,14 +202,6 @@ class _Columns:
             self.arrays["response_queue"] = pc.if_else(
                 pa.array(same), self.arrays["admin_queue"], self.arrays["response_queue"]
             )
-        connector = self.offsets["connector_type"]
-        self.arrays["connector_type"] = self._read_guids(connector, connector >= 0)
-        label = self.offsets["MessagePropertiesHeader"] + wire.MESSAGE_PROPERTIES_HEADER.size
-        labels = utf16_texts(self.packets.slices(label, 2 * ints["label_length"]))
-        self.arrays["label"] = _masked(labels, ints["label_length"] > 0)
-        self.arrays["message_class_name"] = map_texts(self.arrays["message_class"], wire.MESSAGE_CLASS_NAMES)
-        if "tx_sequence_ordinal" in self.arrays:
-            self._add_sequence_id()
 
     def _add_sequence_id(self) -> None:
         """Adds TxSequenceID as an exact decimal: its 64 bits are the low half of Arrow's 128."""
@@ -266,8 +244,14 @@ class _Columns:
 
     def _add_message(self) -> None:
         ints = self.ints
-        self.arrays["body_type_name"] = map_texts(self.arrays["body_type"], wire.BODY_TYPE_NAMES)
-        self.arrays["delivery_mode_name"] = map_texts(self.arrays["delivery_mode"], wire.DELIVERY_MODE_NAMES)
+        ints["null_address"] = np.where(self.headers["UserHeader"]["queue_manager_address"].any(axis=1), 0, 1)
+        self._add_queues()
+        connector = self.offsets["connector_type"]
+        self.arrays["connector_type"] = self._read_guids(connector, connector >= 0)
+        label = self.offsets["MessagePropertiesHeader"] + wire.MESSAGE_PROPERTIES_HEADER.size
+        labels = utf16_texts(self.packets.slices(label, 2 * ints["label_length"]))
+        self.arrays["label"] = _masked(labels, ints["label_length"] > 0)
+        self.arrays["message_class_name"] = texts_of(self.arrays["message_class"], wire.MESSAGE_CLASS_NAMES.get)
         self.arrays["body_offset"] = pa.array(self.offsets["body"])
         transaction = self.offsets["TransactionHeader"]
         self.arrays["connector_qm_guid"] = self._read_guids(
@@ -282,6 +266,7 @@ class _Columns:
                 self.arrays[column] = pa.array(
                     map(values.get, range(len(self.packets))), MESSAGES.arrow.field(column).type
                 )
+        self.arrays["violations"] = self._find_violations()
 
     def _add_security(self) -> None:
         ints = self.ints
@@ -314,10 +299,10 @@ class _Columns:
             self.arrays["source_guid"], self.arrays["acknowledged_message_id_ordinal"]
         )
 
-    def _find_violations(self, table: Table) -> pa.Array:
-        """Returns the codes of the rules that each packet breaks, in their declared order."""
+    def _find_violations(self) -> pa.Array:
+        """Returns the codes of the rules that each message breaks, in their declared order."""
         count = len(self.packets)
-        broken = {code: rule(self.ints) for code, rule in RULES_BY_TABLE[table.name].items()}
+        broken = {code: rule(self.ints) for code, rule in RULES.items()}
         for row, packet in self.alone.items():
             for code in packet.violations:
                 broken.setdefault(code, np.zeros(count, np.bool_))[row] = True

@@ -21,6 +21,7 @@ def find_pings(datagrams: Datagrams) -> Iterator[dict[str, Any]]:
 
 
 def _row(frame: int, time_ns: int, endpoints: bytes, payload: bytes) -> dict[str, Any]:
+    values = columns(wire.PING, CLASSES["Ping"](payload))
     src_ip, src_port = unpack_endpoint(endpoints[:18])
     dst_ip, dst_port = unpack_endpoint(endpoints[18:])
     return {
@@ -31,4 +32,4 @@ def _row(frame: int, time_ns: int, endpoints: bytes, payload: bytes) -> dict[str
         "dst_ip": dst_ip,
         "dst_port": dst_port,
         "is_response": src_port == wire.PING_PORT,
-    } | columns(wire.PING, CLASSES["Ping"](payload))
+    } | {name: values[name] for name in ("queue_manager", "refused", "cookie")}
