@@ -113,6 +113,8 @@ def displayed(value: Any) -> Any:
     """A value as tshark prints it: texts have their control characters escaped."""
     if isinstance(value, list):
         return [displayed(one) for one in value]
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
     if not isinstance(value, str):
         return int(value) if isinstance(value, Decimal) else value
     named = dict(zip("\a\b\t\n\v\f\r", "abtnvfr", strict=True))
