@@ -251,36 +251,6 @@ class BodyType(IntEnum):
     VT_CLSID = 72
 
 
-class PrivacyLevel(IntEnum):
-    """MessagePropertiesHeader.PrivacyLevel, [MS-MQMQ] 2.2.19.3."""
-
-    NONE = 0
-    BITS_40 = 1
-    BITS_128 = 3
-    AES = 5
-
-
-class HashAlgorithm(IntEnum):
-    """MessagePropertiesHeader.HashAlgorithm, [MS-MQMQ] 2.2.19.3."""
-
-    MD2 = 0x8001
-    MD4 = 0x8002
-    MD5 = 0x8003
-    SHA_1 = 0x8004
-    SHA_256 = 0x800C
-    SHA_512 = 0x800E
-
-
-class EncryptionAlgorithm(IntEnum):
-    """MessagePropertiesHeader.EncryptionAlgorithm, [MS-MQMQ] 2.2.19.3."""
-
-    RC2 = 0x6602
-    AES_128 = 0x660E
-    AES_192 = 0x660F
-    AES_256 = 0x6610
-    RC4 = 0x6801
-
-
 NEGATIVE_CLASS = 0x8000
 """Bit of the classes of negative acknowledgments, [MS-MQMQ] 2.2.18.1.6."""
 QUEUED_CLASS = 0x4000
@@ -497,15 +467,14 @@ MESSAGE_PROPERTIES_HEADER = Header(
         Field("ApplicationTag", "I", "application_tag", "Application-defined."),
         Field("MessageSize", "I", "body_size", "Bytes of MessageBody."),
         Field("AllocationBodySize", "I", "allocation_body_size", "Bytes allocated to it; more when encrypted."),
-        Field("PrivacyLevel", "I", "privacy_level", "Strength of the encryption.", names=PrivacyLevel),
-        Field("HashAlgorithm", "I", "hash_algorithm", "Of the signature, if any.", default=0x800E, names=HashAlgorithm),
+        Field("PrivacyLevel", "I", "privacy_level", "Strength of the encryption."),
+        Field("HashAlgorithm", "I", "hash_algorithm", "Hash of the signature, if any.", default=0x800E),
         Field(
             "EncryptionAlgorithm",
             "I",
             "encryption_algorithm",
-            "Cipher of an encrypted body; set even when nothing is encrypted.",
+            "Cipher of the body, if it is encrypted.",
             default=0x6610,
-            names=EncryptionAlgorithm,
         ),
         Field("ExtensionSize", "I", "extension_size", "Bytes of ExtensionData."),
         Field("Label", "", "label", "The message's label; null when it has none.", Kind.TEXT),

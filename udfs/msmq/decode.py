@@ -5,7 +5,7 @@ Every column is built across the batch, from where `udfs.msmq.layout` found the 
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,12 @@ from schemas.ingest import PacketType
 from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, HEADERS_OF, MESSAGES, NOT_IN_RAW, SESSION_ACKS, TABLE_OF
 from schemas.table import Table
 from schemas.violations import Violation
-from schemas.wire import Header, Kind, QueueType, SenderIdType
-from udfs.arrow.buffers import Bools, Ints, fixed_binary, record_batch
+from schemas.wire import Header, Kind, QueueType
+from udfs.arrow.buffers import Bools, Bytes, Ints, fixed_binary, record_batch
 from udfs.msmq import identifiers
 from udfs.msmq.batch import PacketBatch
 from udfs.msmq.header_types import DTYPES, r4
-from udfs.msmq.layout import PACKET_TYPES, HeaderOffsets, find_headers
+from udfs.msmq.layout import NAME_SIZES, PACKET_TYPES, HeaderOffsets, find_headers
 from udfs.msmq.reference import ParsedPacket
 from udfs.msmq.texts import guid_texts, message_identifiers, message_ids, sequence_texts, texts_of, utf16_texts
 from udfs.msmq.violations import RULES
@@ -47,7 +47,6 @@ _HEADERS: dict[str, tuple[Header, ...]] = {
 _TABLES = {table.name: table for table in DECODED_TABLES}
 _MICROSECONDS = 1_000_000
 _COUNT = np.dtype([("value", "<u2")])
-_IDENTIFIER = np.dtype([("value", "u1", (4,))])
 _PROVIDER_TYPE = np.dtype([("value", "<u4")])
 _GUID = np.dtype([("value", "u1", (wire.GUID_SIZE,))])
 
@@ -95,11 +94,9 @@ def _masked(values: pa.Array, present: Bools) -> pa.Array:
     return values if present.all() else pc.if_else(pa.array(present), values, None)
 
 
-def _merged(parts: list[pa.Array], count: int) -> pa.Array:
-    """Merges arrays of which at most one has a value in each row."""
-    if len(parts) == 1:
-        return parts[0]
-    return pc.coalesce(*parts) if parts else pa.nulls(count, pa.string())
+def _joined(before: Bytes, contents: pa.Array) -> pa.Array:
+    """Returns the contents, each after its row of bytes."""
+    return pc.binary_join_element_wise(fixed_binary(before), contents, b"")
 
 
 class _Columns:
@@ -215,32 +212,23 @@ class _Columns:
 
     def _add_queue(self, column: str, hosts: Mapping[QueueType, NDArray[np.uint8]], known: Bools | None = None) -> None:
         """Adds a queue name; `known` says in which rows the host of the administration queue is known."""
-        kind = self.ints[f"{column}_type"]
-        offset = self.offsets[column]
-        parts = []
-        for number in np.flatnonzero(np.bincount(kind)).tolist():
-            queue_type = QueueType(number)
-            rows = np.flatnonzero(kind == number)
-            start = offset[rows]
-            part = self.packets.take(rows)
-            every = np.ones(len(rows), np.bool_)
-            match queue_type:
-                case QueueType.NONE | QueueType.SAME_AS_ADMIN:
-                    continue
-                case QueueType.DIRECT:
-                    count = part.read(_COUNT, start, every)["value"].astype(np.int64)
-                    contents = part.slices(start + 2, count)
-                case QueueType.PUBLIC | QueueType.PRIVATE:
-                    contents = part.slices(start, np.full(len(rows), wire.QUEUE_NAME_SIZES[number]))
-                case _:
-                    identifier = part.read(_IDENTIFIER, start, every)["value"]
-                    contents = fixed_binary(np.concatenate((hosts[queue_type][rows], identifier), axis=1))
-            if queue_type is QueueType.PRIVATE_ON_ADMIN_HOST and known is not None:
-                contents = contents.filter(pa.array(known[rows]))
-                rows = rows[known[rows]]
-            convert = identifiers.QUEUE_NAMES.get(queue_type, identifiers.private_name)
-            parts.append(self._texts_of(rows, contents, convert))
-        self.arrays[column] = _merged(parts, len(kind))
+        kind, offset = self.ints[f"{column}_type"], self.offsets[column]
+        named = offset >= 0
+        if known is not None:
+            named &= known | (kind != QueueType.PRIVATE_ON_ADMIN_HOST)
+        rows = np.flatnonzero(named)
+        packets, kind, offset = self.packets.take(rows), kind[rows], offset[rows]
+        direct = kind == QueueType.DIRECT
+        count = packets.read(_COUNT, offset, direct)["value"].astype(np.int64)
+        contents = packets.slices(offset + 2 * direct, np.where(direct, count, NAME_SIZES[kind]))
+        before = np.zeros((len(rows), 1 + wire.GUID_SIZE), np.uint8)
+        before[:, 0] = kind
+        for queue_type, host in hosts.items():
+            of_type = kind == queue_type
+            before[of_type, 1:] = host[rows[of_type]]
+        self.arrays[column] = self._texts_of(
+            rows, _joined(before, contents), lambda key: identifiers.queue_name(key[0], key[1:17], key[17:])
+        )
 
     def _add_message(self) -> None:
         ints = self.ints
@@ -271,14 +259,12 @@ class _Columns:
     def _add_security(self) -> None:
         ints = self.ints
         sender_id = self.offsets["SecurityHeader"] + wire.SECURITY_HEADER.size
-        parts = []
-        for sender_id_type in (SenderIdType.SID, SenderIdType.QUEUE_MANAGER):
-            rows = np.flatnonzero((ints["sender_id_type"] == sender_id_type) & (ints["has_security_header"] == 1))
-            if len(rows):
-                contents = self._slices(rows, sender_id, ints["sender_id_size"])
-                convert = partial(identifiers.sender_id_text, sender_id_type)
-                parts.append(self._texts_of(rows, contents, convert))
-        self.arrays["sender_id"] = _merged(parts, len(self.packets))
+        rows = np.flatnonzero(ints["has_security_header"])
+        contents = self._slices(rows, sender_id, ints["sender_id_size"])
+        kind = ints["sender_id_type"][rows].astype(np.uint8)[:, None]
+        self.arrays["sender_id"] = self._texts_of(
+            rows, _joined(kind, contents), lambda key: identifiers.sender_id_text(key[0], key[1:])
+        )
         *others, size = (ints[name] for name in wire.SECURITY_SIZES)
         present = size >= _PROVIDER_TYPE.itemsize
         if not present.any():
@@ -286,9 +272,9 @@ class _Columns:
         provider = sender_id + sum(r4(each) for each in others)
         rows = np.flatnonzero(present)
         contents = self._slices(rows, provider, size)
-        self.arrays["provider_name"] = self._texts_of(rows, contents, lambda data: identifiers.provider(data)[1])
-        kind = self.packets.read(_PROVIDER_TYPE, provider, present)["value"]
-        self.arrays["provider_type"] = pa.array(kind.astype(np.int64), mask=~present)
+        self.arrays["provider_name"] = self._texts_of(rows, contents, lambda data: identifiers.text(data[4:]))
+        provider_type = self.packets.read(_PROVIDER_TYPE, provider, present)["value"]
+        self.arrays["provider_type"] = pa.array(provider_type.astype(np.int64), mask=~present)
 
     def _add_ack(self) -> None:
         self.arrays["ack_type"] = self._packet_types()

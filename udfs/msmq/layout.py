@@ -36,7 +36,8 @@ _NAMES = (
 )
 _TYPE = {packet_type: index for index, packet_type in enumerate(PACKET_TYPES)}
 _COUNT = np.dtype([("value", "<u2")])
-_NAME_SIZES = np.array([*wire.QUEUE_NAME_SIZES, 0])
+NAME_SIZES = np.array([*wire.QUEUE_NAME_SIZES, 0])
+"""Bytes of a queue name by QueueType; a direct name has its own length."""
 _LEGAL_DESTINATION = np.isin(np.arange(8), list(wire.LEGAL_DESTINATION_TYPES))
 _LEGAL_ADMIN = np.isin(np.arange(8), list(wire.LEGAL_ADMIN_TYPES))
 
@@ -167,7 +168,7 @@ class _UserShaped:
         direct = kind == QueueType.DIRECT
         count = self.read(_COUNT, direct)["value"].astype(np.int64)
         self.regular &= count % 2 == 0
-        start, length = self.end + 2 * direct, np.where(direct, count, _NAME_SIZES[kind])
+        start, length = self.end + 2 * direct, np.where(direct, count, NAME_SIZES[kind])
         size = np.where(direct, r4(2 + count), length)
         self.offsets[column] = np.where(size > 0, self.end, -1)
         self.skip(size)

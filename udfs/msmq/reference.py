@@ -52,7 +52,7 @@ class ParsedPacket:
     columns: dict[str, Any] = field(default_factory=dict)  # values that are not in the fixed part of a header
     violations: set[Violation] = field(default_factory=set)
     ends_at_body: bool = False  # body and what follows it are not stored anywhere
-    is_outline: bool = False  # neither SecurityData nor what follows the headers before the body is read
+    is_outline: bool = False  # what follows the headers before the body is not read
 
     @classmethod
     def parse_alone(cls, raw: bytes) -> Self:
@@ -70,7 +70,7 @@ class ParsedPacket:
 
     @classmethod
     def outline(cls, raw: memoryview, size: int) -> Self:
-        """Parses the headers before the body without SecurityData, at the same cost however large the packet is."""
+        """Parses the headers before the body, at the same cost however large the packet is."""
         return cls._parse(cls(raw, None, size, limit=size, is_outline=True))
 
     def _parse(self) -> Self:
@@ -226,20 +226,12 @@ class ParsedPacket:
 
     def _security(self, offset: int) -> int:
         security = self._header(wire.SECURITY_HEADER, offset)
-        sender_id = offset + wire.SECURITY_HEADER.size
         sizes = [getattr(security, size) for size in wire.SECURITY_SIZES]
-        end: int = sender_id + sum(map(r4, sizes))
+        end: int = offset + wire.SECURITY_HEADER.size + sum(map(r4, sizes))
         if end > self.limit:
             found = f"SecurityData would end at {end}, the headers end at {self.limit}"
             raise _Undecodable(Fault.SECURITY_BEYOND_PACKET, offset, found)
-        provider = end - r4(security.provider_info_size)
-        if self.is_outline:
-            self._take(provider + security.provider_info_size, 0, Fault.SECURITY_BEYOND_PACKET, "SecurityData")
-            return end
-        data = self._take(sender_id, security.sender_id_size, Fault.SECURITY_BEYOND_PACKET, "SecurityID")
-        self.columns["sender_id"] = identifiers.sender_id_text(security.sender_id_type, data)
-        data = self._take(provider, security.provider_info_size, Fault.SECURITY_BEYOND_PACKET, "ProviderInfo")
-        self.columns["provider_type"], self.columns["provider_name"] = identifiers.provider(data)
+        self._take(end - r4(sizes[-1]) + sizes[-1], 0, Fault.SECURITY_BEYOND_PACKET, "SecurityData")
         return end
 
     def _properties(self, offset: int) -> Any:
@@ -255,7 +247,7 @@ class ParsedPacket:
         data = self._take(label, 2 * properties.label_length, Fault.BODY_BEYOND_PACKET, "Label")
         self.columns["label"] = identifiers.text(data) if data else None
         self._take(label + len(data), properties.extension_size, Fault.BODY_BEYOND_PACKET, "ExtensionData")
-        self.offsets["body"] = self.columns["body_offset"] = body
+        self.offsets["body"] = body
         return properties
 
     def _after_properties(self, base: Any, user: Any, properties: Any) -> None:
