@@ -14,9 +14,7 @@ from typing import NamedTuple
 
 VERSION = 0x10
 SIGNATURE = 0x524F494C  # the bytes "LIOR"
-PING_SIGNATURE = 0x5548  # the bytes "HU"
 TCP_PORT = 1801
-PING_PORT = 3527
 MAX_PACKET_SIZE = 0x400000
 UNLIMITED = 0xFFFFFFFF  # a time without limit
 LATEST_ORDER_ACK_MS = 10_500  # MaximumOrderAckDelay and OrderAckTimeout, [MS-MQQB] 3.1.3.2
@@ -605,24 +603,6 @@ FINAL_ACK_BODY = Header(
     ),
 )
 
-PING = Header(
-    "Ping",
-    "[MS-MQQB] 2.2.7",
-    "alone in a datagram from or to UDP port 3527",
-    (
-        _flags(
-            "H",
-            "ping_flags",
-            Bits("RC", 0x0001, "client_class", "The initiator is not a server-class system; echoed."),
-            Bits("RF", 0x0002, "refused", "Only in a response: the acceptor would refuse a session."),
-            comment="The flag word, including garbage bits.",
-        ),
-        Field("Signature", "H", None, "Always 0x5548, the bytes HU.", default=PING_SIGNATURE),
-        Field("Cookie", "I", "cookie", "Chosen by the initiator, echoed."),
-        _guid("QMGuid", "queue_manager", "Queue manager that built this packet."),
-    ),
-)
-
 HEADERS: tuple[Header, ...] = (
     BASE_HEADER,
     INTERNAL_HEADER,
@@ -642,7 +622,6 @@ HEADERS: tuple[Header, ...] = (
     SESSION_HEADER,
     ORDER_ACK_BODY,
     FINAL_ACK_BODY,
-    PING,
 )
 
 BITS: dict[str, tuple[Header, Field, Bits]] = {

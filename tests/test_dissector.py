@@ -11,7 +11,6 @@ from decimal import Decimal
 from gzip import decompress
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 from xml.etree.ElementTree import Element, iterparse
 from zipfile import ZipFile
 
@@ -20,14 +19,13 @@ import pytest
 import wiretap
 from pipeline import ingest
 from random_packets import any_packet, damaged, tables, user_message
-from wiretap import ACK, PSH, Record, Sent, ethernet, ipv4, records, udp
+from wiretap import ACK, PSH, Record, Sent, records
 
 from jobs import cli
 from jobs.app.build_zip import write_archive
 from jobs.wireshark.generate import dissector, field_names
 from schemas.ingest import PacketType
 from schemas.messages import DECODED_TABLES, NOT_IN_RAW, TABLE_OF
-from schemas.pings import PINGS
 from schemas.table import BOOL, STRING, TIMESTAMP
 from schemas.violations import Fault, Violation
 from udfs.passes.options import IngestOptions
@@ -37,11 +35,10 @@ OMITTED = {
     *NOT_IN_RAW,
     *("ack_type", "handshake_type"),  # packet_type
     "message_class_name",  # shown beside its number
-    *("frame_number", "src_ip", "src_port", "dst_ip", "dst_port"),  # Wireshark has its own
     "tx_sequence",  # tx_sequence_id as text
 }
 TYPES: dict[str, pa.DataType] = {
-    column.name: column.type for table in (*DECODED_TABLES, PINGS) for column in table if column.name not in OMITTED
+    column.name: column.type for table in DECODED_TABLES for column in table if column.name not in OMITTED
 } | {"packet_type": STRING}
 Fields = dict[str, Any]
 
@@ -183,21 +180,6 @@ def test_the_captures_of_real_tcp(lua: Path, tmp_path: Path, names: str) -> None
 def count(packets: Iterable[Fields]) -> Counter[str]:
     """Packets by their columns, as streams may be read in another order."""
     return Counter(str(sorted(one.items())) for one in packets)
-
-
-@needs_tshark
-def test_a_ping(lua: Path, tmp_path: Path) -> None:
-    guid = UUID("11223344-5566-7788-99aa-bbccddeeff00")
-    ping = b"\x03\x80" + b"HU" + b"\x0d\xf0\xad\x8b" + guid.bytes_le
-    ways = ((50_000, 3527), (3527, 50_000))
-    frames = [ethernet(ipv4(udp(ping, ports=ports), protocol=17)) for ports in ways]
-    frames.append(ethernet(ipv4(udp(ping[:-1]), protocol=17)))
-    due: Fields = {"refused": True, "cookie": 0x8BADF00D, "queue_manager": str(guid), "is_response": False}
-    wanted = [option for column in due for option in ("-e", f"msmq.{column}")]
-    capture = write(tmp_path / "pings.pcap", frames)
-    lines = tshark(lua, capture, "-Y", "msmq.cookie", "-T", "fields", *wanted).decode().splitlines()
-    found = [{c: value_of(c, [show]) for c, show in zip(due, line.split("\t"), strict=True)} for line in lines]
-    assert found == [due, due | {"is_response": True}]
 
 
 @needs_tshark

@@ -15,7 +15,6 @@ import pyarrow as pa
 from schemas import wire
 from schemas.ingest import PACKETS, PacketType
 from schemas.messages import ACKS, HEADERS_OF, MESSAGES, TABLE_OF
-from schemas.pings import PINGS
 from schemas.table import BOOL, LONG, U64
 from schemas.violations import Fault, Violation
 from schemas.wire import Bits, Condition, Field, Header, Kind
@@ -23,18 +22,18 @@ from udfs.msmq.violations import RULES, Rule
 
 _CORE = [Path(__file__).with_name("core") / f"{name}.lua" for name in ("begin", "texts", "parse", "show", "frame")]
 _CONSTANTS = (
-    *("VERSION", "SIGNATURE", "PING_SIGNATURE", "PING_PORT", "MAX_PACKET_SIZE", "ORDER_QUEUE_ID"),
+    *("VERSION", "SIGNATURE", "MAX_PACKET_SIZE", "ORDER_QUEUE_ID"),
     *("ORDER_QUEUE_SUFFIX", "ORDER_ACK_LABEL", "ACK_BODY_SIZE", "GUID_SIZE"),
 )
 _ENUMERATIONS = (wire.QueueType, wire.FormatType, wire.SectionId, wire.SenderIdType, wire.MessageClass)
 _DERIVED = {
     column.name: column
-    for table in (MESSAGES, ACKS, PACKETS, PINGS)
+    for table in (MESSAGES, ACKS, PACKETS)
     for column in table
     if column.name
     in {
         *("packet_type", "message_id", "tx_sequence_id", "provider_type", "body_offset", "acknowledged_message_id"),
-        *("violations", "is_response"),
+        "violations",
     }
 }
 """Columns that no field of a header gives."""
@@ -131,7 +130,7 @@ def _proto_field(header: Header, field: Field) -> str:
 def _is_identifier(field: Field) -> bool:
     if field.names:
         return max(field.names) > _SHOWN_IN_HEX
-    return field.default in (wire.SIGNATURE, wire.PING_SIGNATURE, *wire.SectionId)
+    return field.default in (wire.SIGNATURE, *wire.SectionId)
 
 
 def _bits_field(field: Field, bits: Bits) -> str:
