@@ -77,7 +77,6 @@ class TcpReason(StrEnum):
 class FramingReason(StrEnum):
     """Why stream bytes are in no packet (stage `framing`)."""
 
-    LOOKS_ENCRYPTED = "looks_encrypted"
     BAD_SIGNATURE = "bad_signature"
     BAD_VERSION = "bad_version"
     BAD_PACKET_SIZE = "bad_packet_size"

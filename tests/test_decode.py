@@ -23,10 +23,9 @@ from schemas.violations import Fault, Violation
 from schemas.wire import QueueType
 from udfs.msmq import identifiers
 from udfs.msmq.batch import PacketBatch
-from udfs.msmq.decode import DecodedBatch
+from udfs.msmq.decode import DecodedBatch, utf16_texts
 from udfs.msmq.layout import find_headers
 from udfs.msmq.packet_rows import packet_columns
-from udfs.msmq.texts import utf16_texts
 from udfs.msmq.violations import RULES
 
 ORDER_QUEUE = "TCP:10.0.0.5\\PRIVATE$\\order_queue$"

@@ -202,18 +202,6 @@ def test_fields_without_the_whole_tree(lua: Path, tmp_path: Path) -> None:
 
 
 @needs_tshark
-def test_expert_infos(lua: Path, tmp_path: Path) -> None:
-    rng = random.Random(4)
-    packets = [damaged(rng, any_packet(rng)) for _ in range(300)]
-    due = Counter(code for row in expected(packets) for name in ("violations", "fault") for code in row.get(name, []))
-    capture = write(tmp_path / "packets.pcap", segments(packets))
-    fields = [f"msmq.{'violation' if code in {*Violation} else 'fault'}.{code}" for code in due]
-    printed = tshark(lua, capture, "-T", "fields", *(text for field in fields for text in ("-e", field)))
-    columns = zip(*(line.split("\t") for line in printed.decode().split("\n")[:-1]), strict=True)
-    assert {code: sum(map(bool, column)) for code, column in zip(due, columns, strict=True)} == due
-
-
-@needs_tshark
 def test_arbitrary_bytes(lua: Path, tmp_path: Path) -> None:
     """Garbage, headers with any PacketSize, truncated records: tshark ends, and Lua raises nothing."""
     rng = random.Random(0)

@@ -25,7 +25,6 @@ from udfs.msmq.batch import PacketBatch
 from udfs.msmq.header_types import DTYPES, r4
 from udfs.msmq.layout import NAME_SIZES, PACKET_TYPES, HeaderOffsets, find_headers
 from udfs.msmq.reference import ParsedPacket
-from udfs.msmq.texts import guid_texts, message_identifiers, message_ids, sequence_texts, texts_of, utf16_texts
 from udfs.msmq.violations import RULES
 
 _RARE_COLUMNS = [
@@ -46,6 +45,7 @@ _HEADERS: dict[str, tuple[Header, ...]] = {
 }
 _TABLES = {table.name: table for table in DECODED_TABLES}
 _MICROSECONDS = 1_000_000
+_BEYOND_ASCII = 0x80
 _COUNT = np.dtype([("value", "<u2")])
 _PROVIDER_TYPE = np.dtype([("value", "<u4")])
 _GUID = np.dtype([("value", "u1", (wire.GUID_SIZE,))])
@@ -82,6 +82,45 @@ class DecodedBatch:
             .append_column("reason", pa.array([error.fault.value for error in errors.values()], pa.string()))
             .append_column("detail", pa.array([error.detail for error in errors.values()], pa.string()))
         )
+
+
+def texts_of(values: pa.Array, text: Callable[[Any], str | None]) -> pa.Array:
+    """Returns the text of each value, made once per distinct value."""
+    codes = values.dictionary_encode()
+    return pa.array(map(text, codes.dictionary.to_pylist()), pa.string()).take(codes.indices)
+
+
+def guid_texts(guids: Bytes) -> pa.Array:
+    """Returns GUIDs, one per row of 16 bytes, as lower-case text."""
+    return texts_of(fixed_binary(guids), identifiers.guid_text)
+
+
+def message_ids(guids: pa.Array, ordinals: pa.Array) -> pa.Array:
+    r"""Returns message identifiers, <guid>\<ordinal>; null if either part is."""
+    return pc.binary_join_element_wise(guids, ordinals.cast(pa.string()), "\\")
+
+
+def message_identifiers(values: Bytes) -> pa.Array:
+    """Returns MessageIdentifiers, one per row of 20 bytes, as text."""
+    return message_ids(guid_texts(values[:, :16]), pa.array(values[:, 16:].copy().view("<u4")[:, 0]))
+
+
+def sequence_texts(sequences: NDArray[np.uint64]) -> pa.Array:
+    """Returns TxSequenceIDs as text."""
+    return texts_of(pa.array(sequences), identifiers.sequence_text)
+
+
+def utf16_texts(contents: pa.Array) -> pa.Array:
+    """Returns UTF-16LE up to its terminator as text, equal to `identifiers.text`."""
+    _, offsets, data = contents.buffers()
+    units = np.frombuffer(data or b"", "<u2")
+    if (units < _BEYOND_ASCII).all():
+        bounds = np.frombuffer(offsets, np.int32) // 2
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(units.astype(np.uint8))]
+        texts = pc.ascii_rtrim(pa.Array.from_buffers(pa.string(), len(contents), buffers), characters="\0")
+        if not pc.any(pc.match_substring(texts, "\0")).as_py():
+            return texts
+    return texts_of(contents, identifiers.text)
 
 
 @cache
