@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterator
-from enum import StrEnum
 
 import pyarrow as pa
 
@@ -23,20 +22,6 @@ _TYPES: dict[Kind, pa.DataType] = {
     Kind.TEXT: STRING,
     Kind.TEXTS: STRINGS,
 }
-
-
-class AckType(StrEnum):
-    """Types of acknowledgment in `acks`."""
-
-    ORDER_ACK = "order_ack"
-    FINAL_ACK = "final_ack"
-
-
-class HandshakeType(StrEnum):
-    """Types of packet in `handshakes`."""
-
-    ESTABLISH_CONNECTION = "establish_connection"
-    CONNECTION_PARAMETERS = "connection_parameters"
 
 
 def header_columns(header: Header) -> Iterator[Column]:
@@ -101,13 +86,14 @@ MESSAGES = Table(
     statistics=("captured_ns", "capture_id", "destination_queue", "tx_sequence_id", "tx_sequence_number"),
 )
 
+_ACKS = (PacketType.ORDER_ACK, PacketType.FINAL_ACK)
 ACKS = Table(
     "acks",
     "One row per OrderAck or FinalAck.",
     _KEY,
     (
         *COPIED_COLUMNS,
-        Column("ack_type", STRING, "Type of the acknowledgment.", nullable=False, values=tuple(AckType)),
+        Column("ack_type", STRING, "Type of the acknowledgment.", nullable=False, values=_ACKS),
         _MESSAGE_ID,
         *_sequence_id("Acknowledged sequence"),
         *some_columns(wire.FINAL_ACK_BODY, "tx_sequence_number", "previous_tx_sequence_number", "source_guid"),
@@ -118,13 +104,14 @@ ACKS = Table(
     ),
 )
 
+_HANDSHAKES = (PacketType.ESTABLISH_CONNECTION, PacketType.CONNECTION_PARAMETERS)
 HANDSHAKES = Table(
     "handshakes",
     "One row per EstablishConnection or ConnectionParameters.",
     _KEY,
     (
         *COPIED_COLUMNS,
-        Column("handshake_type", STRING, "Type of the packet.", nullable=False, values=tuple(HandshakeType)),
+        Column("handshake_type", STRING, "Type of the packet.", nullable=False, values=_HANDSHAKES),
         *some_columns(wire.INTERNAL_HEADER, "connection_refused"),
         *header_columns(wire.ESTABLISH_CONNECTION_HEADER),
         *header_columns(wire.CONNECTION_PARAMETERS_HEADER),
@@ -138,19 +125,14 @@ SESSION_ACKS = Table(
     (*COPIED_COLUMNS, *some_columns(wire.SESSION_HEADER, "window_size")),
 )
 
-NAME_COLUMNS: tuple[str, ...] = (
-    "destination_queue",
-    "admin_queue",
-    "response_queue",
-    "multi_destination_queues",
-    "multi_admin_queues",
-    "multi_response_queues",
+NAME_COLUMNS = (
     "debug_queue",
-    "label",
-    "sender_id",
-    "provider_name",
-    "soap_header",
-    "soap_body",
+    *(
+        field.column
+        for header in wire.HEADERS
+        for field in header.fields
+        if field.column and field.kind in (Kind.TEXT, Kind.TEXTS)
+    ),
 )
 """Columns that may name people, machines, queues or business and can be pseudonymized; GUIDs name only hosts."""
 
