@@ -224,31 +224,6 @@ class MessageClass(IntEnum):
     MQMSG_CLASS_NACK_RECEIVE_REJECTED = 0xC004
 
 
-class BodyType(IntEnum):
-    """MessagePropertiesHeader.BodyType, [MS-MQMQ] 2.2.12 and [MC-MQAC] 3.17.4.1.22."""
-
-    VT_EMPTY = 0
-    VT_NULL = 1
-    VT_I2 = 2
-    VT_I4 = 3
-    VT_R4 = 4
-    VT_R8 = 5
-    VT_CY = 6
-    VT_DATE = 7
-    VT_BSTR = 8
-    VT_BOOL = 11
-    VT_VARIANT = 12
-    VT_I1 = 16
-    VT_UI1 = 17
-    VT_UI2 = 18
-    VT_UI4 = 19
-    VT_I8 = 20
-    VT_UI8 = 21
-    VT_LPWSTR = 31
-    VT_BLOB = 65
-    VT_CLSID = 72
-
-
 NEGATIVE_CLASS = 0x8000
 """Bit of the classes of negative acknowledgments, [MS-MQMQ] 2.2.18.1.6."""
 QUEUED_CLASS = 0x4000
@@ -461,7 +436,7 @@ MESSAGE_PROPERTIES_HEADER = Header(
             Kind.MESSAGE_ID,
             bytes(20),
         ),
-        Field("BodyType", "I", "body_type", "VARTYPE of the body; informative.", names=BodyType),
+        Field("BodyType", "I", "body_type", "VARTYPE of the body, [MS-MQMQ] 2.2.12; informative."),
         Field("ApplicationTag", "I", "application_tag", "Application-defined."),
         Field("MessageSize", "I", "body_size", "Bytes of MessageBody."),
         Field("AllocationBodySize", "I", "allocation_body_size", "Bytes allocated to it; more when encrypted."),
