@@ -58,7 +58,7 @@ fuzz: $(BIN)/.installed  ## look for packets that the decoder cannot stand; SECO
 	PYTHONPATH=. $(BIN)/python tests/fuzz_packet.py $(OUT)/fuzz/corpus -artifact_prefix=$(OUT)/fuzz/ -max_len=2048 -max_total_time=$(or $(SECONDS),60)
 
 zip: $(BIN)/.installed  ## dist/msmq_replay.zip for spark-submit --py-files
-	$(BIN)/python -m jobs.app.build_zip dist/msmq_replay.zip
+	mkdir -p dist && $(BIN)/python -m zipfile -c dist/msmq_replay.zip schemas udfs jobs conf
 
 clean:  ## remove everything that was made
 	rm -rf .venv $(OUT) dist

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 from xml.etree.ElementTree import Element, iterparse
-from zipfile import ZipFile
 
 import pyarrow as pa
 import pytest
@@ -23,7 +22,6 @@ from random_packets import any_packet, damaged
 from wiretap import ACK, PSH, Record, Sent, ethernet, ipv4, records, udp
 
 from jobs import cli
-from jobs.app.build_zip import write_archive
 from jobs.wireshark.generate import dissector, field_names
 from schemas import wire
 from schemas.messages import DECODED_ALONE, DECODED_TABLES, HEADERS_OF, NOT_IN_RAW, header_columns
@@ -277,12 +275,6 @@ def test_every_column_is_a_field() -> None:
     text = dissector()
     for code in (*Violation, *Fault):
         assert f".{code.value} =" in text
-
-
-def test_the_zip_contains_its_lua_files(tmp_path: Path) -> None:
-    write_archive(tmp_path / "msmq_replay.zip")
-    with ZipFile(tmp_path / "msmq_replay.zip") as archive:
-        assert "jobs/wireshark/core/parse.lua" in archive.namelist()
 
 
 def test_the_ports_of_the_options(tmp_path: Path) -> None:

@@ -15,13 +15,20 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, config
 
-from jobs.app.build_zip import write_archive
 from jobs.app.spark_session import ONE_COMPILER
 from jobs.steps import nightly
 
 ROOT = Path(__file__).parents[1]
 CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 CAPTURE = ROOT / "tests" / "captures" / "orders.pcapng"
+
+
+def archive_in(folder: Path) -> Path:
+    """The zip that `make zip` makes."""
+    archive = folder / "msmq_replay.zip"
+    command = [sys.executable, "-m", "zipfile", "-c", str(archive), "schemas", "udfs", "jobs", "conf"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return archive
 
 
 def bare_python(home: Path) -> Path:
@@ -71,30 +78,36 @@ def wheel_in(home: Path) -> Path:
 
 
 def test_the_wheel_holds_what_the_zip_holds(tmp_path: Path) -> None:
-    archive = tmp_path / "msmq_replay.zip"
-    write_archive(archive)
+    archive = archive_in(tmp_path)
     wheel_in(tmp_path)
-    names = {name for name in ZipFile(archive).namelist() if not name.endswith("/")}
+    names = {name for name in ZipFile(archive).namelist() if not name.endswith(("/", ".pyc"))}
     assert len(names) > 100
     assert {name for name in names if not (site_packages(tmp_path / "bare") / name).exists()} == set()
 
 
 def of_zip(folder: Path, job: str) -> list[Any]:
     """Writes the zip and a job's script to the folder; returns spark-submit's arguments for them."""
-    archive, script = folder / "msmq_replay.zip", folder / "jobs" / f"{job}.py"
-    write_archive(archive)
+    archive, script = archive_in(folder), folder / "jobs" / f"{job}.py"
     script.parent.mkdir()
     script.write_bytes((ROOT / "jobs" / script.name).read_bytes())
     return ["--py-files", archive, script]
 
 
-def test_all_modules_of_the_zip_can_be_imported_from_it(tmp_path: Path) -> None:
-    archive = tmp_path / "msmq_replay.zip"
-    write_archive(archive)
+_READING = """
+import sys
+from importlib import import_module
+for name in sys.argv[1:]: import_module(name)
+from jobs.report_page.render import files
+from jobs.wireshark.generate import dissector
+assert all(files()) and dissector()
+"""
+
+
+def test_all_of_the_zip_can_be_read_from_it(tmp_path: Path) -> None:
+    archive = archive_in(tmp_path)
     names = [name for name in ZipFile(archive).namelist() if name.endswith(".py") and "notebooks" not in name]
     modules = [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in names]
-    importing = "import sys\nfrom importlib import import_module\nfor name in sys.argv[1:]: import_module(name)"
-    command: list[Any] = [bare_python(tmp_path / "bare"), "-c", importing, *modules]
+    command: list[Any] = [bare_python(tmp_path / "bare"), "-c", _READING, *modules]
     environment = CLEAN | {"PYTHONPATH": str(archive)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
