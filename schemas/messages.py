@@ -1,7 +1,7 @@
 """Declares the tables that `decode` writes (messages, acks, handshakes, session_acks), from `schemas.wire`.
 
 `messages` has every field of every header. The others leave out what is the same in each of their packets, what another
-column repeats, and flags that only violations tell of; `msmq-replay decode-packet` shows these as well.
+column repeats, and flags that only violations tell of; Wireshark with the dissector shows these as well.
 """
 
 from collections.abc import Iterator

@@ -299,13 +299,6 @@ BODY_TYPE_NAMES: dict[int, str] = {
 DELIVERY_MODE_NAMES: dict[int, str] = {code.value: code.name.lower() for code in DeliveryMode}
 
 
-def name_of(names: type[IntEnum] | None, number: int) -> str | None:
-    """Returns the declared name of a number, if any; a VARTYPE may include a flag."""
-    if names is BodyType:
-        return BODY_TYPE_NAMES.get(number)
-    return names(number).name if names and number in names.__members__.values() else None
-
-
 def _flags(code: str, column: str, *bits: Bits, comment: str = "The flag word, including reserved bits.") -> Field:
     return Field("Flags", code, column, comment, bits=bits)
 

@@ -27,7 +27,7 @@ _INTRODUCTION = (
     "them. Every number is little-endian; bit 0 is the lowest. A field without an offset has a variable length or is "
     "present only if a flag is set; it follows the field before it. The columns are those of [the tables](tables.md): "
     "of their headers, `messages` has all, and the others what differs from packet to packet. The fields of [the "
-    "dissector](wireshark.md) have the same names. `msmq-replay decode-packet` prints every field of one packet."
+    "dissector](wireshark.md) have the same names."
 )
 _HEADER = """\
 Every option of the commands: default, unit and reason. A file given with --config overrides these values, and the

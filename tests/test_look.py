@@ -41,7 +41,7 @@ code = main(sys.argv[1:])
 assert not {{name.partition(".")[0] for name, module in sys.modules.items() if module}} & {{"pyspark", "py4j", "delta"}}
 sys.exit(code)
 """
-_UNIMPORTABLE = "sys.modules['pyspark'] = sys.modules['py4j'] = sys.modules['rich'] = None"
+_UNIMPORTABLE = "sys.modules['pyspark'] = sys.modules['py4j'] = None"
 
 
 @pytest.fixture(scope="module")

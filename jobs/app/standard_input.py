@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from jobs.app.errors import JobError, UsageError, disk_error
+from jobs.app.errors import JobError, UsageError, known_error
 from jobs.app.logs import progress, warn
 from jobs.app.temporary import private_folder
 
@@ -49,7 +49,7 @@ def _copy(source: BinaryIO, file: Path, most: int) -> None:
                 target.write(data)
                 size += len(data)
     except OSError as error:
-        raise disk_error(error) or JobError(f"Standard input cannot be read: {error}") from error
+        raise known_error(error) or JobError(f"Standard input cannot be read: {error}") from error
 
 
 @contextmanager
