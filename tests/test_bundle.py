@@ -140,14 +140,6 @@ def test_names_of_resources_and_tasks_exist() -> None:
         assert {one["task_key"] for task in job["tasks"] for one in task.get("depends_on", [])} <= keys
 
 
-def test_a_loss_is_told_apart_from_a_failure() -> None:
-    nightly, loss = JOBS["nightly"]["tasks"]
-    assert nightly["email_notifications"] != loss["email_notifications"]
-    assert "--fail-on" not in nightly["python_wheel_task"]["parameters"]
-    assert "--fail-on" in loss["python_wheel_task"]["parameters"]
-    assert loss["max_retries"] == 0
-
-
 @pytest.mark.parametrize("name", [name for name, job in JOBS.items() if "parameters" in job])
 def test_tasks_run_commands_with_options_that_exist(name: str) -> None:
     parameters = {one["name"] for one in JOBS[name]["parameters"]}

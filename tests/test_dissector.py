@@ -84,13 +84,15 @@ def dissected(lua: Path, capture: Path) -> list[Fields]:
 
 
 def fields(proto: Element) -> Fields:
-    """The columns among the fields of a packet, as the tables have them; the fault alone if there is one."""
+    """The columns among the fields of a packet, as the tables have them, or its fault; and its expert infos."""
     shown: dict[str, list[str]] = {}
     for field in proto.iter("field"):
         shown.setdefault(field.get("name", "").removeprefix("msmq."), []).append(field.get("show", ""))
+    experts = sorted(name.partition(".")[2] for name in shown if name.startswith(("violation.", "fault.")))
+    found = {"experts": experts} if experts else {}
     if "fault" in shown:
-        return {"fault": shown["fault"]}
-    return {column: value_of(column, shows) for column, shows in shown.items() if column in TYPES}
+        return found | {"fault": shown["fault"]}
+    return found | {column: value_of(column, shows) for column, shows in shown.items() if column in TYPES}
 
 
 def value_of(column: str, shows: list[str]) -> Any:
@@ -109,9 +111,9 @@ def expected(packet: bytes) -> Fields:
     """The same of the decoder."""
     row = decode_packet(packet, None, len(packet))
     if not isinstance(row, dict):
-        return {"fault": [row.fault.value]}
-    row["violations"] = sorted(row["violations"])
-    values = {column: row[column] for column in TYPES if row.get(column) not in (None, [])}
+        return {"fault": [row.fault.value], "experts": [row.fault.value]}
+    row["violations"] = row["experts"] = sorted(row["violations"])
+    values = {column: row[column] for column in (*TYPES, "experts") if row.get(column) not in (None, [])}
     return {column: displayed(value) for column, value in values.items()}
 
 
@@ -223,20 +225,6 @@ def test_fields_without_the_whole_tree(lua: Path, tmp_path: Path) -> None:
     for column, value in (("tx_sequence_id", sequence), ("priority", 5)):
         listed = tshark(lua, capture, "-Y", f"msmq.{column} == {value}").splitlines()
         assert len(listed) == sum(row.get(column) == value for row in rows) > 0
-
-
-@needs_tshark
-def test_expert_infos(lua: Path, tmp_path: Path) -> None:
-    rng = random.Random(4)
-    packets = [damaged(rng, any_packet(rng)) for _ in range(300)]
-    due = Counter(
-        code for packet in packets for name in ("violations", "fault") for code in expected(packet).get(name, [])
-    )
-    capture = write(tmp_path / "packets.pcap", segments(packets))
-    fields = [f"msmq.{'violation' if code in {*Violation} else 'fault'}.{code}" for code in due]
-    printed = tshark(lua, capture, "-T", "fields", *(text for field in fields for text in ("-e", field)))
-    columns = zip(*(line.split("\t") for line in printed.decode().split("\n")[:-1]), strict=True)
-    assert {code: sum(map(bool, column)) for code, column in zip(due, columns, strict=True)} == due
 
 
 @needs_tshark

@@ -34,16 +34,6 @@ def process_tree(root: int) -> set[int]:
     return tree
 
 
-def open_files(process: int) -> set[str]:
-    """What the descriptors of a process lead to."""
-    found = set()
-    with suppress(OSError):
-        for link in Path(f"/proc/{process}/fd").iterdir():
-            with suppress(OSError):
-                found.add(os.readlink(link))  # noqa: PTH115 - a Path would take away slashes
-    return found
-
-
 def listening(root: int) -> set[tuple[str, str]]:
     """Program and address of each socket on which the process, or one below it, takes connections."""
     addresses = {}
@@ -56,9 +46,10 @@ def listening(root: int) -> set[tuple[str, str]]:
                 addresses[f"socket:[{inode}]"] = ip_address(packed)
     found = set()
     for process in process_tree(root):
-        for opened in open_files(process) & addresses.keys():
-            with suppress(OSError):
-                found.add((Path(f"/proc/{process}/comm").read_text().strip(), str(addresses[opened])))
+        for link in Path(f"/proc/{process}/fd").glob("*"):
+            with suppress(OSError, KeyError):
+                address = addresses[os.readlink(link)]  # noqa: PTH115 - a Path would take away slashes
+                found.add((Path(f"/proc/{process}/comm").read_text().strip(), str(address)))
     return found
 
 
@@ -69,22 +60,19 @@ def is_loopback(address: str) -> bool:
 
 
 @contextmanager
-def sampling() -> Iterator[tuple[set[tuple[str, str]], set[str]]]:
-    """Collects meanwhile the sockets on which this process tree listens, and the files that its JVM opens."""
+def sampling() -> Iterator[set[tuple[str, str]]]:
+    """Collects meanwhile the sockets on which this process tree listens."""
     sockets: set[tuple[str, str]] = set()
-    files: set[str] = set()
     is_over = threading.Event()
 
     def sample() -> None:
         while not is_over.wait(_SAMPLES_S):
             sockets.update(listening(os.getpid()))
-            for process in process_tree(os.getpid()) - {os.getpid()}:
-                files.update(open_files(process))
 
     thread = threading.Thread(target=sample)
     thread.start()
     try:
-        yield sockets, files
+        yield sockets
     finally:
         is_over.set()
         thread.join()
@@ -96,16 +84,13 @@ def test_a_night_listens_on_loopback_alone_and_its_temporary_files_are_private(
 ) -> None:
     """Its passes run in Python workers, and its tables are read by Spark."""
     jvm: Any = spark.sparkContext._jvm
-    with sampling() as (sockets, files):
-        nightly.run(
-            spark, config(tmp_path / "warehouse", CAPTURES / "orders.pcapng", in_memory_bytes=0, in_memory_messages=0)
-        )
+    in_tasks = {"in_memory_bytes": 0, "in_memory_messages": 0}
+    with sampling() as sockets:
+        nightly.run(spark, config(tmp_path / "warehouse", CAPTURES / "orders.pcapng", **in_tasks))
     assert any(program.startswith("java") for program, _ in sockets)
     assert {(program, address) for program, address in sockets if not is_loopback(address)} == set()
     folder = Path(jvm.System.getProperty("java.io.tmpdir"))
     assert folder.stat().st_mode & 0o777 == 0o700
-    temporary_files = {file for file in files if file.startswith("/tmp/") and "blockmgr-" in file}  # noqa: S108
-    assert all(Path(file).is_relative_to(folder) for file in temporary_files)
     directories = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()
     assert [Path(one.getPath()).parent for one in directories] == [folder]
 
