@@ -33,7 +33,7 @@ COMMANDS: Mapping[str, Command] = {
             *("out", "fail_on", "bodies", "overlap", "ports", "window_bytes"),
             *("in_memory_bytes", "decode", "reading", "scope", "report"),
         ),
-        ("a.pcap b.pcapng", "/data/pcap --out today.html", "--fail-on lost - < a.pcap"),
+        ("a.pcap b.pcapng", "/data/pcap --out today.html", "--fail-on lost a.pcap"),
         has_tables=False,
     ),
     "nightly": Command(
@@ -120,7 +120,7 @@ def command_parser(command: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", metavar="FILE", help="TOML file of options; conf/base.toml shows them all")
     if command == _POSITIONAL:
-        text = f"{DECLARED['captures'].help}; - is standard input, read to its end"
+        text = DECLARED["captures"].help
         parser.add_argument(
             "captures", nargs="*", action="extend", default=argparse.SUPPRESS, metavar="FILE", help=text
         )
