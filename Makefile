@@ -46,9 +46,8 @@ bench: $(BIN)/.installed  ## measure all that is promised of speed; MB=500 for a
 bench-replay: $(BIN)/.installed  ## time the replay on made rows; MESSAGES=… and SCOPES='1 1000' set how many, HEAP=4g the JVM's heap
 	$(BIN)/python tests/bench_replay.py --messages $(or $(MESSAGES),1000000) --scopes $(or $(SCOPES),1 1000 100000) --heap $(or $(HEAP),4g)
 
-docs: $(BIN)/.installed  ## write docs/wire-format.md, docs/tables.md, a page for each table, conf/base.toml and the Genie space from their declarations
+docs: $(BIN)/.installed  ## write docs/wire-format.md, docs/tables.md, a page for each table and conf/base.toml from their declarations
 	$(BIN)/python tests/document.py
-	$(BIN)/python tests/genie_space.py
 
 screenshot: run  ## docs/report.png, the picture of the README; needs Chromium
 	$(BIN)/python tests/screenshot.py $(OUT)/warehouse/report.html docs/report.png
