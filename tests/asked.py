@@ -3,7 +3,9 @@
 Tables have their names in these, as in a catalog; each runs in DuckDB and in Spark.
 """
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from schemas.history import MESSAGE_HISTORY
@@ -13,6 +15,12 @@ from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS
 from schemas.table import Table
+
+PAGE = Path(__file__).parents[1] / "docs" / "questions.md"
+QUESTIONS = re.findall(
+    r"^## (\d+)\. (.+?)\n\n(?:[^`]+\n\n)?```sql\n(.+?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL
+)
+"""Number, question and SQL of each question of the page."""
 
 
 class Asked(NamedTuple):

@@ -12,7 +12,6 @@ from gzip import decompress
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, iterparse
-from zipfile import ZipFile
 
 import pyarrow as pa
 import pytest
@@ -22,7 +21,6 @@ from random_packets import any_packet, damaged, tables, user_message
 from wiretap import ACK, PSH, Record, Sent, records
 
 from jobs import cli
-from jobs.app.build_zip import write_archive
 from jobs.wireshark.generate import dissector, field_names
 from schemas.ingest import PacketType
 from schemas.messages import DECODED_TABLES, NOT_IN_RAW, TABLE_OF
@@ -237,12 +235,6 @@ def test_every_column_is_a_field() -> None:
     text = dissector()
     for code in (*Violation, *Fault):
         assert f".{code.value} =" in text
-
-
-def test_the_zip_contains_its_lua_files(tmp_path: Path) -> None:
-    write_archive(tmp_path / "msmq_replay.zip")
-    with ZipFile(tmp_path / "msmq_replay.zip") as archive:
-        assert "jobs/wireshark/core/parse.lua" in archive.namelist()
 
 
 def test_the_ports_of_the_options(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files that a command line names and that block, never end or are far too large: a sentence each, and at once."""
+"""Files that a command line names and that block or never end: a sentence each, and at once."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from jobs.app.config import Config
 from jobs.app.errors import UsageError
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
-from jobs.app.text_files import MOST_BYTES, write_text
+from jobs.app.text_files import write_text
 
 _SECONDS = 5
 
@@ -30,12 +30,6 @@ def _link_to_pipe(folder: Path) -> Path:
 
 def _device(_: Path) -> Path:
     return Path("/dev/zero")
-
-
-def _large(folder: Path) -> Path:
-    with (folder / "large").open("wb") as file:
-        file.truncate(MOST_BYTES + 1)
-    return folder / "large"
 
 
 NO_FILES = [_pipe, _link_to_pipe, _device]
@@ -56,10 +50,7 @@ def in_time() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def why(make: Make) -> str:
-    return "it has more than 64 MiB" if make is _large else "it is a folder, a pipe or a device, and no regular file"
-
-
+WHY = "it is a folder, a pipe or a device, and no regular file"
 READ: dict[str, Callable[[str], object]] = {
     "The configuration": lambda path: Config.load({}, path),
     "The names file": Names.read,
@@ -67,14 +58,13 @@ READ: dict[str, Callable[[str], object]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("what", "make"), [("The configuration", _large), *((what, make) for what in READ for make in NO_FILES)]
-)
+@pytest.mark.parametrize("what", READ)
+@pytest.mark.parametrize("make", NO_FILES)
 def test_what_options_name_are_small_files(what: str, make: Make, tmp_path: Path) -> None:
     path = make(tmp_path)
     with pytest.raises(UsageError) as raised:
         READ[what](str(path))
-    assert str(raised.value) == f"{what} {path} cannot be read: {why(make)}."
+    assert str(raised.value) == f"{what} {path} cannot be read: {WHY}."
 
 
 @pytest.mark.parametrize("make", [_pipe, _link_to_pipe])
@@ -85,7 +75,7 @@ def test_what_is_written_replaces_no_pipe_and_no_device(
     path = make(tmp_path)
     kind = path.stat().st_mode
     assert cli.main(["dissector", "--out", str(path)]) == 1
-    assert f"msmq-replay dissector: {path} cannot be written: {why(make)}." in capsys.readouterr().err
+    assert f"msmq-replay dissector: {path} cannot be written: {WHY}." in capsys.readouterr().err
     assert path.stat().st_mode == kind
 
 

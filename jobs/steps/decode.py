@@ -76,7 +76,7 @@ def _changed(warehouse: Warehouse, config: Config, read: Mapping[str, int]) -> t
 
 def _decode(warehouse: Warehouse, config: Config, came: Rows, went: Rows | None) -> None:
     """Replaces the rows of the packets that went, or all, by those of the packets that came."""
-    key, raw_kept = config.hiding_key, config.quarantine_raw_bytes
+    key, raw_kept = config.hiding_key, config.ingest.quarantine_raw_bytes
     rows: dict[Table, Rows]
     if isinstance(came, pl.DataFrame):
         rows = {table: decode_table(came, table, key) for table in DECODED_TABLES}

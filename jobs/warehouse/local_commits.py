@@ -28,7 +28,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from jobs.app.errors import ConflictError, JobError, disk_error, first_line
+from jobs.app.errors import ConflictError, JobError, first_line, known_error
 from jobs.app.logs import warn
 from jobs.warehouse import log
 from jobs.warehouse.durable import sync
@@ -394,7 +394,7 @@ def open_table(place: str, version: int | None = None) -> DeltaTable | None:
 
 def _failure(place: str, error: Exception) -> JobError:
     """Says why delta-rs could not commit; it cannot where a file cannot have a second name."""
-    if full := disk_error(error):
+    if full := known_error(error):
         return full
     one, other = (Path(place, log.FOLDER, f".{uuid4()}.{end}") for end in ("one", "other"))
     why = " ".join(_COLOURS.sub("", str(error)).split())

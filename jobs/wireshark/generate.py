@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partialmethod
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from schemas.violations import Fault, Violation
 from schemas.wire import Bits, Condition, Field, Header, Kind
 from udfs.msmq.violations import RULES, Rule
 
-_CORE = [Path(__file__).with_name("core") / f"{name}.lua" for name in ("begin", "texts", "parse", "show", "frame")]
+_CORE = [files(__package__).joinpath("core", f"{name}.lua") for name in ("begin", "texts", "parse", "show", "frame")]
 _CONSTANTS = (
     *("VERSION", "SIGNATURE", "MAX_PACKET_SIZE", "ORDER_QUEUE_ID"),
     *("ORDER_QUEUE_SUFFIX", "ORDER_ACK_LABEL", "ACK_BODY_SIZE", "GUID_SIZE"),
