@@ -46,21 +46,16 @@ bench: $(BIN)/.installed  ## measure all that is promised of speed; MB=500 for a
 bench-replay: $(BIN)/.installed  ## time the replay on made rows; MESSAGES=… and SCOPES='1 1000' set how many, HEAP=4g the JVM's heap
 	$(BIN)/python tests/bench_replay.py --messages $(or $(MESSAGES),1000000) --scopes $(or $(SCOPES),1 1000 100000) --heap $(or $(HEAP),4g)
 
-docs: $(BIN)/.installed  ## write docs/wire-format.md, docs/tables.md, a page for each table, conf/base.toml and the Genie space from their declarations
+docs: $(BIN)/.installed  ## write docs/wire-format.md, docs/tables.md, a page for each table and conf/base.toml from their declarations
 	$(BIN)/python tests/document.py
-	$(BIN)/python tests/genie_space.py
 
 screenshot: run  ## docs/report.png, the picture of the README; needs Chromium
 	$(BIN)/python tests/screenshot.py $(OUT)/warehouse/report.html docs/report.png
 
-fuzz: $(BIN)/.installed  ## look for packets that the decoder cannot stand; SECONDS=1800 for longer
-	$(BIN)/python -m pip install --quiet --group fuzz
-	PYTHONPATH=. $(BIN)/python tests/fuzz_packet.py $(OUT)/fuzz/corpus -artifact_prefix=$(OUT)/fuzz/ -max_len=2048 -max_total_time=$(or $(SECONDS),60)
-
 zip: $(BIN)/.installed  ## dist/msmq_replay.zip for spark-submit --py-files
-	$(BIN)/python -m jobs.app.build_zip dist/msmq_replay.zip
+	mkdir -p dist && $(BIN)/python -m zipfile -c dist/msmq_replay.zip schemas udfs jobs conf
 
 clean:  ## remove everything that was made
 	rm -rf .venv $(OUT) dist
 
-.PHONY: help run test test-all checks spark-tests bench bench-replay docs screenshot fuzz zip clean
+.PHONY: help run test test-all checks spark-tests bench bench-replay docs screenshot zip clean

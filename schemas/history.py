@@ -39,17 +39,6 @@ def _of(table: Table, *names: str, comment: str = "") -> tuple[Column, ...]:
     )
 
 
-def _frame(which: str, arrival: str) -> tuple[Column, ...]:
-    """Returns the columns that tell where an arrival is."""
-    return (
-        Column(f"{which}_src_ip", STRING, f"IP address that {arrival} came from."),
-        Column(f"{which}_uri", STRING, f"Capture file that holds {arrival}."),
-        Column(f"{which}_frame_number", LONG, "Its first frame, as in witness: 1 is the first of the file."),
-        Column(f"{which}_stream_id", STRING, f"Stream of {arrival}, with the offset its key in messages."),
-        Column(f"{which}_stream_offset", LONG, "Where it begins on that stream."),
-    )
-
-
 MESSAGE_HISTORY = Table(
     "message_history",
     "One row per transactional message, delivered ones included, and per run of numbers that were never seen: what "
@@ -60,26 +49,22 @@ MESSAGE_HISTORY = Table(
         *_of(OUTCOMES, "numbers", "message_id", "label"),
         *_of(VERDICTS, "body_size", "sent_at"),
         *_of(OUTCOMES, "outcome", comment=f"What became of it; delivered where nothing else is to tell.{_UNTOLD}"),
-        Column(
-            "lost",
-            BOOL,
-            "Whether it is lost for good; false also while it is not yet decided (pending, awaited), null when the "
-            f"captures do not tell.{_UNTOLD}",
-        ),
+        Column("lost", BOOL, f"Whether it is lost for good; null when the captures do not tell.{_UNTOLD}"),
         *_of(OUTCOMES, "stuck"),
         *_of(OUTCOMES, "explanation", comment="The outcome in one sentence; null for delivered."),
         Column("verdicts", STRINGS, "What the receiver did each time that it arrived, in order; null for none."),
         *_of(OUTCOMES, "arrivals", "refusals", "first_seen_at", "last_seen_at", "accepted_at"),
-        Column(
-            "acknowledged_at",
-            TIMESTAMP,
-            "When its receiver acknowledged the arrival that was accepted, UTC, or the first that could not be judged.",
-        ),
+        Column("acknowledged_at", TIMESTAMP, "When its receiver acknowledged that arrival, or one not judged, UTC."),
         *_of(VERDICTS, "ack_latency_ms", comment="Milliseconds from that arrival to its acknowledgment."),
         *_of(OUTCOMES, "delivered_by", comment="What proves that it was delivered; null for outcome delivered, too."),
         *_of(OUTCOMES, "final_ack_class"),
-        *_frame("first", "the first arrival"),
-        *_frame("accepted", "the arrival that was accepted"),
+        Column("first_src_ip", STRING, "IP address that the first arrival came from."),
+        Column("first_uri", STRING, "Capture file that holds the first arrival."),
+        Column("first_frame_number", LONG, "Its first frame, as in witness: 1 is the first of the file."),
+        Column("first_stream_id", STRING, "Stream of the first arrival, with the offset its key in messages."),
+        Column("first_stream_offset", LONG, "Where it begins on that stream."),
+        Column("accepted_uri", STRING, "Capture file that holds the arrival that was accepted."),
+        Column("accepted_frame_number", LONG, "The first frame of that arrival."),
         *_of(OUTCOMES, "scope_key", "tx_sequence_id", "content_hash"),
     ),
 )

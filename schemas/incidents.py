@@ -53,20 +53,8 @@ INCIDENTS = Table(
     (
         Column("incident_id", STRING, "Hash of scope and first sequence, the same in every run.", nullable=False),
         Column("cause", STRING, "What started it.", nullable=False, values=tuple(Cause)),
-        Column(
-            "outcome",
-            STRING,
-            "How it ended: repaired also where nothing needed a repair, such as resends of delivered messages.",
-            nullable=False,
-            values=tuple(IncidentOutcome),
-        ),
-        Column(
-            "severity",
-            STRING,
-            "How soon to look: error for lost and stuck, warning for pending and unknown, info for repaired.",
-            nullable=False,
-            values=("info", "warning", "error"),
-        ),
+        Column("outcome", STRING, "How it ended.", nullable=False, values=tuple(IncidentOutcome)),
+        Column("severity", STRING, "How soon to look.", nullable=False, values=("info", "warning", "error")),
         Column("session_id", STRING, "Session of the first message concerned.", nullable=False),
         SCOPE_KEY,
         SOURCE,
@@ -75,9 +63,7 @@ INCIDENTS = Table(
         Column("tx_sequence_id", U64, "TxSequenceID of its first sequence, unsigned.", nullable=False),
         replace(TX_SEQUENCE, nullable=False),
         Column("sequences", LONG, "Sequences that it concerns.", nullable=False),
-        Column(
-            "began_at", TIMESTAMP, "Time of the first message with that outcome, UTC, or else of the first concerned."
-        ),
+        Column("began_at", TIMESTAMP, "Time of the first message with that outcome, or else concerned, UTC."),
         Column("ended_at", TIMESTAMP, "Time of the last message concerned, UTC."),
         Column("last_captured_at", TIMESTAMP, "Time of the last message of its sequences, UTC."),
         Column("lost", LONG, "Messages lost.", nullable=False),
@@ -91,18 +77,15 @@ INCIDENTS = Table(
         Column(
             "ongoing",
             BOOL,
-            "Whether it is still so at the end of the captures: messages of it still wait, or numbers were used twice "
-            "and nothing shows that this is over. It is over when all but one of the addresses are silent and a "
-            "sequence began since; with one address, when a sequence began after the last trouble.",
+            "Whether it is still so at the end of the captures: messages of it wait, or numbers were used twice and no "
+            "sequence began since that, or since all addresses but one fell silent.",
             nullable=False,
         ),
         Column(
             "senders",
             array(SENDER),
-            "Each address that the original sender used, in order of first_seen_at: when it was first and last seen "
-            "in all captures, and its messages in this incident, how many of them were accepted and lost; a message "
-            "that came from two addresses counts for both. `suspected`: numbers were used twice, and the address "
-            "was seen later, while another still sent. Captures that begin when both send may hold the copy first.",
+            "Each address that the original sender used, in order of first_seen_at: when it was seen in all captures, "
+            "and its messages in this incident. `suspected`: numbers were used twice, and it came while another sent.",
             nullable=False,
         ),
         Column("advice", STRING, "What to do about it.", nullable=False),

@@ -77,7 +77,6 @@ class TcpReason(StrEnum):
 class FramingReason(StrEnum):
     """Why stream bytes are in no packet (stage `framing`)."""
 
-    LOOKS_ENCRYPTED = "looks_encrypted"
     BAD_SIGNATURE = "bad_signature"
     BAD_VERSION = "bad_version"
     BAD_PACKET_SIZE = "bad_packet_size"
@@ -122,12 +121,7 @@ NOT_JUDGED = array(pa.struct([required("what", STRING), required("records", LONG
 CLOCK_STEPS = array(pa.struct([required("frame", LONG), required("step_ns", LONG)]), nullable=False)
 
 _STREAM_ID = Column("stream_id", STRING, "Stream: one direction of one TCP connection.", nullable=False)
-_STREAM_OFFSET = Column(
-    "stream_offset",
-    LONG,
-    "Bytes from the start of the stream: 0 is the byte after the SYN or, mid-stream, the lowest one seen.",
-    nullable=False,
-)
+_STREAM_OFFSET = Column("stream_offset", LONG, "Bytes since the SYN, or since the lowest one seen.", nullable=False)
 
 
 class Attempt(StrEnum):
@@ -143,12 +137,7 @@ CAPTURES = Table(
     "One row per distinct capture file content.",
     ("capture_id",),
     (
-        Column(
-            "capture_id",
-            STRING,
-            "SHA-256 of the file as stored; above 1 GiB, SHA-256 of the concatenated SHA-256 (32 bytes) of each GiB.",
-            nullable=False,
-        ),
+        Column("capture_id", STRING, "SHA-256 of the file, or above 1 GiB of the SHA-256 of each GiB.", nullable=False),
         Column("uri", STRING, "Path or URI from which the content was first read.", nullable=False),
         Column("size_bytes", LONG, "Size of the file, in bytes.", nullable=False),
         Column("format", STRING, "File format; null when the file is not a capture.", values=tuple(CaptureFormat)),
@@ -164,17 +153,14 @@ CAPTURES = Table(
         Column(
             "clock_steps",
             CLOCK_STEPS,
-            "Where the capture's clock stepped back by more than 0.5 s: the first record after the step, and the step, "
-            "which is negative, in ns. The replay undoes these steps; times in the tables are those of the records. "
-            "Null without such a step, with more than 1,000, which are several clocks, and with more than 73 years of "
-            "them, which are damage.",
+            "Where the clock of the capture stepped back by more than 0.5 s: the first record after each step, and the "
+            "step in ns, which is negative. The replay undoes them. Null for none, and for what several clocks show.",
         ),
         Column("content_bytes", LONG, "Bytes read: the size of the file, or what came out of a compressed one."),
         Column(
             "not_judged",
             NOT_JUDGED,
-            "Records of other traffic that MSMQ may have sent: http (POST /msmq… to port 80, SRMP), multicast (PGM), "
-            "rpc (TCP ports 2101, 2103, 2105, 2107: remote reads), ipsec (ESP, whatever it holds). Null for none.",
+            "Records of other traffic that MSMQ may have sent: http (SRMP), multicast (PGM), rpc (reads), ipsec.",
         ),
     ),
 )
@@ -192,9 +178,7 @@ STREAMS = Table(
         Column("dst_port", U16, "Receiving port.", nullable=False),
         Column("instance", LONG, "0, 1, … for the k-th connection on the same four-tuple.", nullable=False),
         Column("initial_seq", U32, "Sequence number of the SYN; null when it was not seen."),
-        Column(
-            "from_initiator", BOOL, "Whether the sender opened the connection, by SYN or MSMQ port; null if unknown."
-        ),
+        Column("from_initiator", BOOL, "The sender opened the connection, by SYN or MSMQ port; null if unknown."),
         Column("recovered_bytes", LONG, "Bytes reassembled from the captures.", nullable=False),
         Column("missing_bytes", LONG, "Bytes known to be missing: the sum of stream_gaps.", nullable=False),
         Column("acked_bytes", LONG, "Bytes from its start that the receiver's TCP acknowledged; null without an ACK."),
@@ -206,26 +190,18 @@ STREAMS = Table(
         Column(
             "attempt",
             STRING,
-            "Of a connection that carried no byte, the direction from its initiator: no_answer to its SYN, refused by "
-            "RST, or silent, which means that it opened and carried nothing. Null for a stream with bytes.",
+            "How a connection without a byte went on, from its initiator. Null for a stream with bytes.",
             values=tuple(Attempt),
         ),
         Column("connection_last_at", TIMESTAMP, "Time of the connection's last segment in either direction, UTC."),
         Column("window_shut_at", TIMESTAMP, "Beginning of the receiver's longest TCP window of 0, UTC; null for none."),
         Column("window_shut_ms", LONG, "How long that lasted, to its end or the connection's last segment."),
-        Column(
-            "copy_of",
-            STRING,
-            "The stream that counts, where both show the same conversation, captured at both ends of an address "
-            "translation; null for a stream that counts itself. The replay fills it in.",
-        ),
+        Column("copy_of", STRING, "The stream that counts, of two that show one conversation; the replay fills it in."),
     ),
 )
 
 _ENDPOINTS = Column("endpoints", STRING, "Addresses and ports of both sides, the lower one first.", nullable=False)
-_PACKED = Column(
-    "packed", BINARY, "The endpoints in binary: for each side 16 bytes of address and 2 of port.", nullable=False
-)
+_PACKED = Column("packed", BINARY, "The endpoints in binary: 16 bytes of address and 2 of port each.", nullable=False)
 _PLACE = (
     Column("first_ns", LONG, "Earliest record time, ns since 1970; orders captures, with the next two columns."),
     Column("last_ns", LONG, "Latest record time of the capture, ns since 1970."),
@@ -246,15 +222,9 @@ INTERNAL_CONNECTIONS = Table(
         Column(
             "tails",
             array(pa.struct([required("stream_id", STRING), required("stream_offset", LONG)]), nullable=False),
-            "Offset in each stream from which its rows are provisional: the next run replaces them. Null without a "
-            "state.",
+            "Offset in each stream from which the next run replaces its rows. Null without a state.",
         ),
-        Column(
-            "state",
-            STRING,
-            "TCP and framing state as JSON, including incomplete packets, without bodies if these are dropped; null "
-            "where no run ended with this capture.",
-        ),
+        Column("state", STRING, "TCP and framing state as JSON; null where no run ended with this capture."),
     ),
 )
 
@@ -265,11 +235,7 @@ STREAM_GAPS = Table(
     (_STREAM_ID, _STREAM_OFFSET, Column("length", LONG, "Missing bytes.", nullable=False)),
 )
 
-BODY_CRC32 = Column(
-    "body_crc32",
-    U32,
-    "CRC-32 of the message body, also where it was dropped; null without one. Under --names hash: of its keyed hash.",
-)
+BODY_CRC32 = Column("body_crc32", U32, "CRC-32 of the body, or of its keyed hash under --names hash; null for none.")
 
 PACKETS = Table(
     "packets",
@@ -308,12 +274,7 @@ QUARANTINE = Table(
         Column("frame_number", LONG, "1-based record number in the capture."),
         Column("stream_offset", LONG, "Offset in the stream or, for stage capture, in the file."),
         Column("length", LONG, "Length of the run, in bytes.", nullable=False),
-        Column(
-            "raw",
-            BINARY,
-            "The first bytes of the run, up to the configured limit. Where bodies are dropped, only of stage decode, "
-            "up to where the body begins.",
-        ),
+        Column("raw", BINARY, "The first bytes of the run, without a body where bodies are dropped."),
     ),
 )
 
@@ -337,18 +298,12 @@ BOOKS = Table(
         Column("capture_id", STRING, "For records: the capture."),
         Column("stream_id", STRING, "For bytes and packets: the stream."),
         Column("scope_key", STRING, "For arrivals and numbers: the scope."),
-        Column(
-            "left_side",
-            LONG,
-            "Records read; bytes recovered; packets framed; verdicts; numbers from the first one due up to the state.",
-            nullable=False,
-        ),
+        Column("left_side", LONG, "Records read, bytes recovered, packets, verdicts, or numbers due.", nullable=False),
         Column(
             "right_side",
             LONG,
-            "MSMQ segments + other traffic + quarantined records; bytes in packets + quarantined bytes; "
-            "messages + acks + handshakes + session acks + quarantined packets; arrivals of the messages of all "
-            "outcomes; numbers seen + numbers of outcomes without a message.",
+            "MSMQ segments, other traffic and quarantined records; bytes in packets and in quarantine; decoded and "
+            "quarantined packets; arrivals of all outcomes; or numbers seen and those of outcomes without a message.",
             nullable=False,
         ),
         Column("balanced", BOOL, "Both sides are equal.", nullable=False),

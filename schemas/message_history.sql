@@ -29,11 +29,8 @@ seen AS (
         max(CASE WHEN v.nth = 1 THEN v.stream_id END) AS first_stream_id,
         max(CASE WHEN v.nth = 1 THEN v.stream_offset END) AS first_stream_offset,
         max(CASE WHEN v.accepted AND v.acceptances = 1 THEN v.captured_at END) AS accepted_at,
-        max(CASE WHEN v.accepted AND v.acceptances = 1 THEN s.src_ip END) AS accepted_src_ip,
         max(CASE WHEN v.accepted AND v.acceptances = 1 THEN c.uri END) AS accepted_uri,
         max(CASE WHEN v.accepted AND v.acceptances = 1 THEN v.first_frame END) AS accepted_frame_number,
-        max(CASE WHEN v.accepted AND v.acceptances = 1 THEN v.stream_id END) AS accepted_stream_id,
-        max(CASE WHEN v.accepted AND v.acceptances = 1 THEN v.stream_offset END) AS accepted_stream_offset,
         coalesce(
             max(CASE WHEN v.accepted AND v.acceptances = 1 THEN v.acknowledged_at END),
             min(CASE WHEN v.accepted IS NULL THEN v.acknowledged_at END)
@@ -67,7 +64,7 @@ SELECT coalesce(m.session_id, o.session_id) AS session_id,
     m.first_seen_at, m.last_seen_at, m.accepted_at, m.acknowledged_at, m.ack_latency_ms, o.delivered_by,
     o.final_ack_class,
     m.first_src_ip, m.first_uri, m.first_frame_number, m.first_stream_id, m.first_stream_offset,
-    m.accepted_src_ip, m.accepted_uri, m.accepted_frame_number, m.accepted_stream_id, m.accepted_stream_offset,
+    m.accepted_uri, m.accepted_frame_number,
     coalesce(m.scope_key, o.scope_key) AS scope_key,
     coalesce(m.tx_sequence_id, o.tx_sequence_id) AS tx_sequence_id,
     m.content_hash

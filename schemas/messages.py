@@ -1,11 +1,9 @@
 """Declares the tables that `decode` writes (messages, acks, handshakes, session_acks), from `schemas.wire`.
 
-`messages` has every field of every header. The others leave out what is the same in each of their packets, what another
-column repeats, and flags that only violations tell of; `msmq-replay decode-packet` shows these as well.
+`messages` has every field of every header, and `handshakes` of its own; the others have what is asked of them.
 """
 
 from collections.abc import Iterator
-from enum import StrEnum
 
 import pyarrow as pa
 
@@ -26,20 +24,6 @@ _TYPES: dict[Kind, pa.DataType] = {
 }
 
 
-class AckType(StrEnum):
-    """Types of acknowledgment in `acks`."""
-
-    ORDER_ACK = "order_ack"
-    FINAL_ACK = "final_ack"
-
-
-class HandshakeType(StrEnum):
-    """Types of packet in `handshakes`."""
-
-    ESTABLISH_CONNECTION = "establish_connection"
-    CONNECTION_PARAMETERS = "connection_parameters"
-
-
 def header_columns(header: Header) -> Iterator[Column]:
     """Yields the columns of a header in wire order, each flag word before its bits, with the section in the comment."""
     for field in header.fields:
@@ -52,7 +36,7 @@ def header_columns(header: Header) -> Iterator[Column]:
             yield Column(bits.column, BOOL if bits.width == 1 else smallest, comment)
 
 
-def _some(header: Header, *names: str) -> Iterator[Column]:
+def some_columns(header: Header, *names: str) -> Iterator[Column]:
     """Yields the columns of a header that have these names."""
     return (column for column in header_columns(header) if column.name in names)
 
@@ -64,20 +48,10 @@ COPIED_COLUMNS: tuple[Column, ...] = tuple(column for column in PACKETS if colum
 NOT_IN_RAW: tuple[str, ...] = (*(column.name for column in COPIED_COLUMNS), BODY_CRC32.name)
 """Columns of the decoded tables that are copied from `packets`, as far as a table has them."""
 
-DECODED_ALONE = Column(
-    "decoded_alone", BOOL, "Decoded by itself, as the batch decoder does not support its content.", nullable=False
-)
-
 _MESSAGE_ID = Column("message_id", STRING, r"Message identifier as MSMQ prints it: <source_queue_manager>\<ordinal>.")
-_MESSAGE_CLASS_NAME = Column(
-    "message_class_name", STRING, "Name of the message class, [MS-MQMQ] 2.2.18.1.6; null when undefined."
-)
-_VIOLATIONS = Column("violations", STRINGS, "Codes of the rules that it breaks; see wire-format.md.", nullable=False)
 
 
-TX_SEQUENCE = Column(
-    "tx_sequence", STRING, "TxSequenceID as text, its time stamp in UTC and its ordinal: 2026-03-02T07:59:41Z#3."
-)
+TX_SEQUENCE = Column("tx_sequence", STRING, "TxSequenceID as text, UTC and ordinal: 2026-03-02T07:59:41Z#3.")
 
 
 def _sequence_id(comment: str) -> tuple[Column, Column]:
@@ -93,14 +67,12 @@ MESSAGES = Table(
         _MESSAGE_ID,
         *header_columns(wire.BASE_HEADER),
         *header_columns(wire.USER_HEADER),
-        Column("delivery_mode_name", STRING, "express or recoverable; null when undefined."),
         *_sequence_id("Sequence of a transactional message"),
         *header_columns(wire.TRANSACTION_HEADER),
         *header_columns(wire.SECURITY_HEADER),
         Column("provider_type", U32, "SecurityHeader.ProviderInfo.ProviderType, [MS-MQMQ] 2.2.20.6."),
         *header_columns(wire.MESSAGE_PROPERTIES_HEADER),
-        _MESSAGE_CLASS_NAME,
-        Column("body_type_name", STRING, "Name of the VARTYPE, [MS-MQMQ] 2.2.12; null when undefined."),
+        Column("message_class_name", STRING, "Name of the message class, [MS-MQMQ] 2.2.18.1.6; null when undefined."),
         Column("body_offset", LONG, "Offset in the packet at which the body begins."),
         BODY_CRC32,
         *header_columns(wire.DEBUG_HEADER),
@@ -108,78 +80,59 @@ MESSAGES = Table(
         *header_columns(wire.SOAP_BODY),
         *header_columns(wire.MULTI_QUEUE_FORMAT_HEADER),
         *header_columns(wire.SESSION_HEADER),
-        _VIOLATIONS,
-        DECODED_ALONE,
+        Column("violations", STRINGS, "Codes of the rules that it breaks; see wire-format.md.", nullable=False),
     ),
     clustered_by=("source_queue_manager", "captured_at"),
     statistics=("captured_ns", "capture_id", "destination_queue", "tx_sequence_id", "tx_sequence_number"),
 )
 
+_ACKS = (PacketType.ORDER_ACK, PacketType.FINAL_ACK)
 ACKS = Table(
     "acks",
     "One row per OrderAck or FinalAck.",
     _KEY,
     (
         *COPIED_COLUMNS,
-        Column("ack_type", STRING, "Type of the acknowledgment.", nullable=False, values=tuple(AckType)),
+        Column("ack_type", STRING, "Type of the acknowledgment.", nullable=False, values=_ACKS),
         _MESSAGE_ID,
         *_sequence_id("Acknowledged sequence"),
-        *_some(wire.FINAL_ACK_BODY, "tx_sequence_number", "previous_tx_sequence_number", "source_guid"),
+        *some_columns(wire.FINAL_ACK_BODY, "tx_sequence_number", "previous_tx_sequence_number", "source_guid"),
         Column("acknowledged_message_id", STRING, r"FinalAck: <source_guid>\<ordinal> of the message."),
-        *_some(wire.BASE_HEADER, "priority", "packet_size"),
-        *_some(wire.USER_HEADER, "source_queue_manager", "queue_manager_address", "sent_at", "destination_queue"),
-        *_some(wire.MESSAGE_PROPERTIES_HEADER, "message_class", "correlation_id"),
-        _MESSAGE_CLASS_NAME,
-        *_some(wire.SESSION_HEADER, "window_size"),
-        _VIOLATIONS,
-        DECODED_ALONE,
+        *some_columns(wire.USER_HEADER, "source_queue_manager", "queue_manager_address"),
+        *some_columns(wire.MESSAGE_PROPERTIES_HEADER, "message_class"),
+        *some_columns(wire.SESSION_HEADER, "window_size"),
     ),
 )
 
+_HANDSHAKES = (PacketType.ESTABLISH_CONNECTION, PacketType.CONNECTION_PARAMETERS)
 HANDSHAKES = Table(
     "handshakes",
     "One row per EstablishConnection or ConnectionParameters.",
     _KEY,
     (
         *COPIED_COLUMNS,
-        Column("handshake_type", STRING, "Type of the packet.", nullable=False, values=tuple(HandshakeType)),
-        *_some(wire.INTERNAL_HEADER, "connection_refused"),
-        *_some(
-            wire.ESTABLISH_CONNECTION_HEADER,
-            *("client_guid", "server_guid", "time_stamp_ms", "operating_system", "sent_without_ping", "server_class"),
-            "guaranteed_qos",
-        ),
+        Column("handshake_type", STRING, "Type of the packet.", nullable=False, values=_HANDSHAKES),
+        *some_columns(wire.INTERNAL_HEADER, "connection_refused"),
+        *header_columns(wire.ESTABLISH_CONNECTION_HEADER),
         *header_columns(wire.CONNECTION_PARAMETERS_HEADER),
-        _VIOLATIONS,
-        DECODED_ALONE,
     ),
 )
 
 SESSION_ACKS = Table(
     "session_acks",
-    "One row per SessionAck, with which one side of a connection acknowledges packets and announces its window.",
+    "One row per SessionAck, with which one side of a connection announces its window.",
     _KEY,
-    (
-        *COPIED_COLUMNS,
-        *header_columns(wire.SESSION_HEADER),
-        _VIOLATIONS,
-        DECODED_ALONE,
-    ),
+    (*COPIED_COLUMNS, *some_columns(wire.SESSION_HEADER, "window_size")),
 )
 
-NAME_COLUMNS: tuple[str, ...] = (
-    "destination_queue",
-    "admin_queue",
-    "response_queue",
-    "multi_destination_queues",
-    "multi_admin_queues",
-    "multi_response_queues",
+NAME_COLUMNS = (
     "debug_queue",
-    "label",
-    "sender_id",
-    "provider_name",
-    "soap_header",
-    "soap_body",
+    *(
+        field.column
+        for header in wire.HEADERS
+        for field in header.fields
+        if field.column and field.kind in (Kind.TEXT, Kind.TEXTS)
+    ),
 )
 """Columns that may name people, machines, queues or business and can be pseudonymized; GUIDs name only hosts."""
 

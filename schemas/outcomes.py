@@ -106,11 +106,7 @@ OUTCOMES = Table(
         Column("accepted_at", TIMESTAMP, "Time of the arrival that was accepted, UTC; null for none."),
         Column("delivered_by", STRING, "What proves its delivery; null when nothing does.", values=tuple(DeliveredBy)),
         Column("final_ack_class", U16, "MessageClass of the FinalAck that names it; null for none."),
-        replace(
-            WITNESS,
-            comment="The first arrival, the one that decided, and the message that displaced, passed or skipped it. "
-            + WITNESS.comment,
-        ),
+        replace(WITNESS, comment=f"Its first arrival, the one that decided, and what passed it. {WITNESS.comment}"),
         Column("explanation", STRING, "The outcome in one sentence.", nullable=False),
     ),
 )

@@ -113,9 +113,7 @@ class Severity(StrEnum):
 
 
 _STREAM_ID = Column("stream_id", STRING, "One direction of one TCP connection.", nullable=False)
-_SESSION_ID = Column(
-    "session_id", STRING, "Sending and receiving queue manager: GUIDs of handshakes, or IP addresses.", nullable=False
-)
+_SESSION_ID = Column("session_id", STRING, "Sending and receiving queue manager: GUIDs or addresses.", nullable=False)
 _SENDER = Column("sender", STRING, "Sending queue manager: GUID, or address.", nullable=False)
 _RECEIVER = Column("receiver", STRING, "Receiving queue manager: GUID, or address.", nullable=False)
 _FIRST_AT = Column("first_captured_at", TIMESTAMP, "Time of the first message, UTC.")
@@ -136,9 +134,7 @@ ENDS = Table(
         _RECEIVER,
         Column("sender_guid", STRING, "GUID of the sender; null when no handshake names it."),
         Column("receiver_guid", STRING, "GUID of the receiver; null when no handshake names it."),
-        Column(
-            "receiver_by_address", STRING, "If that is null: the only GUID that other handshakes give to its address."
-        ),
+        Column("receiver_by_address", STRING, "If that is null: the only GUID that handshakes give to its address."),
         Column("address", STRING, "IP address of the sender.", nullable=False),
         Column("mid_stream", BOOL, "The beginning of the connection was not captured.", nullable=False),
         Column("recovered_bytes", LONG, "Bytes that the captures hold.", nullable=False),
@@ -178,58 +174,33 @@ VERDICTS = Table(
         Column("reason", STRING, "Why, for out_of_order and unknown.", values=tuple(Reason)),
         Column("gap_size", LONG, "Numbers directly before it that expired; 0 for none.", nullable=False),
         Column("reject_count", LONG, "TxMessageRejectCount after it.", nullable=False),
-        Column(
-            "acknowledged_at",
-            TIMESTAMP,
-            "Time, UTC, of the first OrderAck after it that covers it, or of a FinalAck that says that it was queued.",
-        ),
+        Column("acknowledged_at", TIMESTAMP, "Time of the OrderAck that first covers it, or of its FinalAck, UTC."),
         Column("ack_latency_ms", DOUBLE, "Milliseconds from the message to that acknowledgment."),
         Column("evidence", STRING, "What acknowledgments say of the verdict.", nullable=False, values=tuple(Evidence)),
         Column(
             "next_ack_agrees_with",
             STRING,
-            "The reading of 3.1.5.8.6 that the receiver's OrderAck after it agrees with, if that is the next packet of "
-            "its sequence and at least 250 ms later. Null without one, and when it names a message not captured.",
+            "The reading of 3.1.5.8.6 that the OrderAck right after it agrees with, if it came 250 ms later or more.",
             values=tuple(Explains),
         ),
         Column("final_ack_class", U16, "MessageClass of the last FinalAck for it; null for none."),
         Column("final_ack_latency_ms", DOUBLE, "Milliseconds from the message to that FinalAck."),
-        Column(
-            "covered_at",
-            TIMESTAMP,
-            "Time, UTC, of the first OrderAck at or after it that names its number or a higher one; null for none. "
-            "Where an OrderAck did so before it came, only the next OrderAck counts.",
-        ),
-        Column(
-            "assumed",
-            BOOL,
-            "The state before it rests on an unknown arrival, which no OrderAck covered before this message came, and "
-            "no previous number of 0 set the state since.",
-            nullable=False,
-        ),
+        Column("covered_at", TIMESTAMP, "Time of the first OrderAck from it on with its number or a higher one, UTC."),
+        Column("assumed", BOOL, "The state before it rests on an unconfirmed unknown arrival.", nullable=False),
         Column(
             "missing_runs",
             LONG,
-            "Runs of bytes of the scope before it that are missing or unreadable, and messages before it that may have "
-            "reached the receiver over a connection whose receiver is unknown, and messages whose place is in doubt "
-            "because the clocks of two captures differ; counted from the OrderAck, or the previous warehouse, that "
-            "fixed the state of the scope's first message.",
+            "What may hide messages of the scope before it: runs of missing or unreadable bytes, messages with an "
+            "unknown receiver, and those whose place is in doubt because the clocks of two captures differ.",
             nullable=False,
         ),
         Column(
             "behind_gap",
             BOOL,
-            "Bytes of the scope are missing or unreadable between what set the state before it and this message, or "
-            "the clocks of two captures leave their order in doubt.",
+            "Such a run lies between what set the state before it and this message, or clocks put its order in doubt.",
             nullable=False,
         ),
-        Column(
-            "content_hash",
-            LONG,
-            "Hash of the columns that a resend repeats: message ID, SentTime, transaction, class, label, sizes, "
-            "body, body type, tag and correlation ID.",
-            nullable=False,
-        ),
+        Column("content_hash", LONG, "Hash of what a resend repeats, SentTime and body included.", nullable=False),
     ),
     clustered_by=("session_id", "captured_at"),
     statistics=(
@@ -251,12 +222,7 @@ SEQUENCES = Table(
         *VERDICT_COUNTS,
         *OUTCOME_COUNTS,
         Column("delivered_arrivals", LONG, "Arrivals of delivered messages; null under the literal reading."),
-        Column(
-            "first_number_due",
-            LONG,
-            "First number that its scope had to see; null unless the scope's state is in this sequence, and under the "
-            "literal reading.",
-        ),
+        Column("first_number_due", LONG, "First number that its scope had to see; null where its state is elsewhere."),
         Column("numbers_due", LONG, "How many there are from first_number_due up to the state; null as that one."),
         Column("numbers_seen", LONG, "Those of them that a message was seen with; null as that one."),
         Column("expired", LONG, "Numbers that their sender skipped, as a known state shows.", nullable=False),
@@ -281,12 +247,7 @@ STATES = Table(
         replace(TX_SEQUENCE, nullable=False),
         Column("tx_sequence_number", U32, "IncomingTxSequenceNumber after it.", nullable=False),
         Column("reject_count", LONG, "TxMessageRejectCount after it.", nullable=False),
-        Column(
-            "assumed",
-            BOOL,
-            "The state rests on an unknown arrival that no OrderAck covered, and no previous number of 0 set it since.",
-            nullable=False,
-        ),
+        Column("assumed", BOOL, "The state rests on an unconfirmed unknown arrival.", nullable=False),
         Column("messages", LONG, "Messages judged in this warehouse; 0 if all were in an earlier one.", nullable=False),
         replace(_LAST_AT, comment="Time of the latest message, UTC."),
         Column("last_captured_ns", LONG, "The same in ns since 1970; null when no message has a time."),
@@ -304,7 +265,7 @@ SESSIONS = Table(
         Column(
             "replay_scope",
             STRING,
-            "What a state belonged to; both where it depended on the original sender.",
+            "What a state belonged to, which may depend on the original sender.",
             nullable=False,
             values=(Scope.SESSION, Scope.QUEUE, BOTH_SCOPES),
         ),
@@ -320,22 +281,19 @@ SESSIONS = Table(
         Column(
             "byte_coverage",
             DOUBLE,
-            "Share of its streams' bytes that became packets: 1 - (bytes in stream_gaps + bytes in quarantine of the "
-            "stages framing and decode) / (recovered + missing bytes). Counted from the first byte captured of each "
-            "connection: what was sent before, see mid_stream, no capture tells. Null without bytes.",
+            "Share of its streams' bytes, from the first captured one on, that became packets; null without bytes.",
         ),
         Column(
             "time_coverage",
             DOUBLE,
-            "Share of the time its streams were seen in which no message can have been missed: 1 - time next to "
-            "missing or unreadable bytes, from the message before to the one after them or the stream's end, / time "
-            "from first to last segment with data, over all its streams. Null when those times are not known.",
+            "Share of the time of its streams in which no message can have been missed, away from missing and "
+            "unreadable bytes. Null when those times are not known.",
         ),
         Column("mid_stream", LONG, "Connections whose beginning no capture holds.", nullable=False),
         Column(
             "acks_agree_with",
             STRING,
-            "The reading of 3.1.5.8.6 that all OrderAcks in acks_compared agree with; unknown without one.",
+            "The reading of 3.1.5.8.6 that all OrderAcks in acks_compared agree with.",
             nullable=False,
             values=(*Explains, UNKNOWN_READING),
         ),
@@ -369,13 +327,7 @@ TRANSACTIONS = Table(
         Column("destination_queue", STRING, "Queue of its first message."),
         Column("tx_sequence_id", U64, "TxSequenceID of its first message, unsigned.", nullable=False),
         replace(TX_SEQUENCE, nullable=False),
-        Column(
-            "witness",
-            STRINGS,
-            "Its first and last message as stream_id@stream_offset, and, where it is torn by its sender or "
-            "interleaved, the message that shows it.",
-            nullable=False,
-        ),
+        Column("witness", STRINGS, "The packets that show it, as stream_id@stream_offset.", nullable=False),
         _FIRST_AT,
         _LAST_AT,
     ),
@@ -395,9 +347,7 @@ FINDINGS = Table(
         Column("destination_queue", STRING, "Queue of the first message concerned."),
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned."),
         TX_SEQUENCE,
-        Column(
-            "messages", LONG, "Messages concerned, or what else the kind counts, such as connections.", nullable=False
-        ),
+        Column("messages", LONG, "Messages, or what else the kind counts, such as connections.", nullable=False),
         Column("explanation", STRING, "The finding in words.", nullable=False),
         WITNESS,
         Column("incident_id", STRING, "The incident that it is part of; null where it is part of none."),

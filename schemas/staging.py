@@ -17,7 +17,6 @@ from schemas.ingest import (
     STREAM_GAPS,
     STREAMS,
 )
-from schemas.pings import PINGS
 from schemas.table import BINARY, BOOL, LONG, STRING, U16, RowType, Table, array, row
 
 INDEX = row(
@@ -104,7 +103,6 @@ EXTRACTED = row(
     segment=row(**_SEGMENT),
     run_packets=row(frame=LONG, packets=BINARY),
     fragment=row(**_FRAGMENT),
-    ping=_made_row(PINGS, "capture_id"),
     fault=_made_row(QUARANTINE, "capture_id", "stream_id"),
     count=NOT_JUDGED.value_type,
 )

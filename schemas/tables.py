@@ -4,11 +4,10 @@ from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import DECODED_TABLES, MESSAGES
 from schemas.outcomes import OUTCOMES
-from schemas.pings import PINGS
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 
-INGESTED = (CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, PINGS)
+INGESTED = (CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
 """The tables that `ingest` writes; `decode` writes DECODED_TABLES."""
 REPLAYED = (
     ENDS,

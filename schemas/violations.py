@@ -1,4 +1,4 @@
-"""Declares faults, which prevent decoding a packet, and violations, which are rules that a decodable packet breaks."""
+"""Declares faults, which prevent decoding a packet, and violations, which are rules that a decodable message breaks."""
 
 from enum import StrEnum, auto
 from typing import NamedTuple, Self
@@ -54,12 +54,10 @@ class DecodeError(NamedTuple):
 
 
 class Violation(_Code):
-    """A rule of the documents that a decodable packet breaks: code, section, and sentence about the packet."""
+    """A rule of the documents that a decodable message breaks: code, section, and sentence about the message."""
 
     RESERVED_BITS = auto(), "MQMQ 2.2.19", "Sets reserved bits of a flag word."
     TRACING_WITHOUT_DEBUG = auto(), "MQMQ 2.2.19.1", "Sets TR without DH."
-    TIME_LIMIT_ON_NO_MESSAGE = auto(), "MQMQ 2.2.19.1", "Is not a message but has a TimeToReachQueue."
-    DEBUG_ON_NO_MESSAGE = auto(), "MQMQ 2.2.19.1", "Is not a message but sets DH."
     PRIORITY_ON_TRANSACTIONAL = auto(), "MQMQ 2.2.19.1", "Is transactional but has a priority."
     TRANSACTIONAL_NOT_RECOVERABLE = auto(), "MQMQ 2.2.19.2", "Is transactional but not recoverable."
     DELIVERY_MODE_UNDEFINED = auto(), "MQMQ 2.2.19.2", "DM is neither 0 nor 1."
@@ -84,12 +82,3 @@ class Violation(_Code):
     WINDOW_SIZE_ZERO = auto(), "MQMQ 2.2.20.4", "A SessionHeader announces a window of 0."
     TRAILING_BYTES = auto(), "MQMQ 2.2.20", "Has bytes after its last header."
     ORDER_ACK_UNRECOGNIZED = auto(), "MQQB 2.2.4", "Has the class of an OrderAck but not its queue, label and size."
-    ACK_NOT_BARE = auto(), "MQQB 2.2.4", "Is an OrderAck or FinalAck but has forbidden flags, queues or body type."
-    FINAL_ACK_NOT_RECOVERABLE = auto(), "MQQB 2.2.5", "Is a FinalAck but not recoverable."
-    ORDER_ACK_PREVIOUS = auto(), "MQQB 2.2.4.1", "TxPreviousSequenceNumber is not one less than TxSequenceNumber."
-    FINAL_ACK_CLASS_UNKNOWN = auto(), "MQQB 2.2.5", "MessageClass is undefined."
-    SESSION_HEADER_NOT_ANNOUNCED = auto(), "MQQB 2.2.6", "Is a SessionAck but does not set SH."
-    REFUSED_SESSION_ACK = auto(), "MQQB 2.2.1", "Is a SessionAck but sets CS."
-    OPERATING_SYSTEM_RESERVED = auto(), "MQQB 2.2.3.1", "RE is not 0x10."
-    RECOVERABLE_ACK_TIMEOUT_OUT_OF_RANGE = auto(), "MQQB 2.2.2.1", "RecoverableAckTimeout is outside 500 to 120000 ms."
-    ACK_TIMEOUT_OUT_OF_RANGE = auto(), "MQQB 2.2.2.1", "AckTimeout is outside 20000 to 120000 ms."

@@ -14,9 +14,7 @@ from typing import NamedTuple
 
 VERSION = 0x10
 SIGNATURE = 0x524F494C  # the bytes "LIOR"
-PING_SIGNATURE = 0x5548  # the bytes "HU"
 TCP_PORT = 1801
-PING_PORT = 3527
 MAX_PACKET_SIZE = 0x400000
 UNLIMITED = 0xFFFFFFFF  # a time without limit
 LATEST_ORDER_ACK_MS = 10_500  # MaximumOrderAckDelay and OrderAckTimeout, [MS-MQQB] 3.1.3.2
@@ -226,84 +224,12 @@ class MessageClass(IntEnum):
     MQMSG_CLASS_NACK_RECEIVE_REJECTED = 0xC004
 
 
-class BodyType(IntEnum):
-    """MessagePropertiesHeader.BodyType, [MS-MQMQ] 2.2.12 and [MC-MQAC] 3.17.4.1.22."""
-
-    VT_EMPTY = 0
-    VT_NULL = 1
-    VT_I2 = 2
-    VT_I4 = 3
-    VT_R4 = 4
-    VT_R8 = 5
-    VT_CY = 6
-    VT_DATE = 7
-    VT_BSTR = 8
-    VT_BOOL = 11
-    VT_VARIANT = 12
-    VT_I1 = 16
-    VT_UI1 = 17
-    VT_UI2 = 18
-    VT_UI4 = 19
-    VT_I8 = 20
-    VT_UI8 = 21
-    VT_LPWSTR = 31
-    VT_BLOB = 65
-    VT_CLSID = 72
-
-
-class PrivacyLevel(IntEnum):
-    """MessagePropertiesHeader.PrivacyLevel, [MS-MQMQ] 2.2.19.3."""
-
-    NONE = 0
-    BITS_40 = 1
-    BITS_128 = 3
-    AES = 5
-
-
-class HashAlgorithm(IntEnum):
-    """MessagePropertiesHeader.HashAlgorithm, [MS-MQMQ] 2.2.19.3."""
-
-    MD2 = 0x8001
-    MD4 = 0x8002
-    MD5 = 0x8003
-    SHA_1 = 0x8004
-    SHA_256 = 0x800C
-    SHA_512 = 0x800E
-
-
-class EncryptionAlgorithm(IntEnum):
-    """MessagePropertiesHeader.EncryptionAlgorithm, [MS-MQMQ] 2.2.19.3."""
-
-    RC2 = 0x6602
-    AES_128 = 0x660E
-    AES_192 = 0x660F
-    AES_256 = 0x6610
-    RC4 = 0x6801
-
-
-VT_VECTOR = 0x1000
-VT_ARRAY = 0x2000
-
-
 NEGATIVE_CLASS = 0x8000
 """Bit of the classes of negative acknowledgments, [MS-MQMQ] 2.2.18.1.6."""
 QUEUED_CLASS = 0x4000
 """Bit of the classes about messages that were in their queue, [MS-MQQB] 2.2.5."""
 
 MESSAGE_CLASS_NAMES: dict[int, str] = {code.value: code.name for code in MessageClass}
-BODY_TYPE_NAMES: dict[int, str] = {
-    code.value + flag: prefix + code.name
-    for flag, prefix in ((0, ""), (VT_VECTOR, "VT_VECTOR | "), (VT_ARRAY, "VT_ARRAY | "))
-    for code in BodyType
-}
-DELIVERY_MODE_NAMES: dict[int, str] = {code.value: code.name.lower() for code in DeliveryMode}
-
-
-def name_of(names: type[IntEnum] | None, number: int) -> str | None:
-    """Returns the declared name of a number, if any; a VARTYPE may include a flag."""
-    if names is BodyType:
-        return BODY_TYPE_NAMES.get(number)
-    return names(number).name if names and number in names.__members__.values() else None
 
 
 def _flags(code: str, column: str, *bits: Bits, comment: str = "The flag word, including reserved bits.") -> Field:
@@ -351,13 +277,7 @@ INTERNAL_HEADER = Header(
         _flags(
             "H",
             "internal_flags",
-            Bits(
-                "PT",
-                0x000F,
-                "internal_type",
-                "1 SessionAck, 2 EstablishConnection, 3 ConnectionParameters.",
-                InternalType,
-            ),
+            Bits("PT", 0x000F, "internal_type", "Which packet it is.", InternalType),
             Bits("CS", 0x0010, "connection_refused", "The acceptor refuses the connection."),
         ),
     ),
@@ -369,9 +289,7 @@ ESTABLISH_CONNECTION_HEADER = Header(
     Condition("internal_type", InternalType.ESTABLISH_CONNECTION),
     (
         _guid("ClientGuid", "client_guid", "Queue manager of the initiator."),
-        _guid(
-            "ServerGuid", "server_guid", "Queue manager of the acceptor; zeros in requests for a direct format name."
-        ),
+        _guid("ServerGuid", "server_guid", "Queue manager of the acceptor; zeros for a direct format name."),
         Field("TimeStamp", "I", "time_stamp_ms", "Milliseconds since the initiator booted; echoed."),
         Field(
             "OperatingSystem",
@@ -396,13 +314,7 @@ CONNECTION_PARAMETERS_HEADER = Header(
     "[MS-MQQB] 2.2.2.1",
     Condition("internal_type", InternalType.CONNECTION_PARAMETERS),
     (
-        Field(
-            "RecoverableAckTimeout",
-            "I",
-            "recoverable_ack_timeout_ms",
-            "Delay before recoverable messages are acknowledged, ms.",
-            default=500,
-        ),
+        Field("RecoverableAckTimeout", "I", "recoverable_ack_timeout_ms", "Delay of acknowledgments, ms.", default=500),
         Field("AckTimeout", "I", "ack_timeout_ms", "Wait for a SessionAck before closing, ms.", default=20_000),
         Field("Reserved", "H", None, "Ignored."),
         Field("WindowSize", "H", "window_size", "Unacknowledged packets that its sender allows.", default=64),
@@ -415,9 +327,7 @@ USER_HEADER = Header(
     Condition("internal", 0),
     (
         _guid("SourceQueueManager", "source_queue_manager", "Queue manager that first sent the message."),
-        _guid(
-            "QueueManagerAddress", "queue_manager_address", "Queue manager of the destination; zeros if it is direct."
-        ),
+        _guid("QueueManagerAddress", "queue_manager_address", "Queue manager of the destination; zeros if direct."),
         Field(
             "TimeToBeReceived",
             "I",
@@ -526,26 +436,18 @@ MESSAGE_PROPERTIES_HEADER = Header(
             Kind.MESSAGE_ID,
             bytes(20),
         ),
-        Field("BodyType", "I", "body_type", "VARTYPE of the body; informative.", names=BodyType),
+        Field("BodyType", "I", "body_type", "VARTYPE of the body, [MS-MQMQ] 2.2.12; informative."),
         Field("ApplicationTag", "I", "application_tag", "Application-defined."),
         Field("MessageSize", "I", "body_size", "Bytes of MessageBody."),
         Field("AllocationBodySize", "I", "allocation_body_size", "Bytes allocated to it; more when encrypted."),
-        Field("PrivacyLevel", "I", "privacy_level", "Strength of the encryption.", names=PrivacyLevel),
-        Field(
-            "HashAlgorithm",
-            "I",
-            "hash_algorithm",
-            "Hash of the signature; set even when nothing is signed.",
-            default=0x800E,
-            names=HashAlgorithm,
-        ),
+        Field("PrivacyLevel", "I", "privacy_level", "Strength of the encryption."),
+        Field("HashAlgorithm", "I", "hash_algorithm", "Hash of the signature, if any.", default=0x800E),
         Field(
             "EncryptionAlgorithm",
             "I",
             "encryption_algorithm",
-            "Cipher of an encrypted body; set even when nothing is encrypted.",
+            "Cipher of the body, if it is encrypted.",
             default=0x6610,
-            names=EncryptionAlgorithm,
         ),
         Field("ExtensionSize", "I", "extension_size", "Bytes of ExtensionData."),
         Field("Label", "", "label", "The message's label; null when it has none.", Kind.TEXT),
@@ -643,12 +545,7 @@ SESSION_HEADER = Header(
     Condition("has_session_header"),
     (
         Field("AckSequenceNumber", "H", "ack_sequence_number", "Packets received on this session so far."),
-        Field(
-            "RecoverableMsgAckSeqNumber",
-            "H",
-            "recoverable_msg_ack_seq_number",
-            "Lowest number of a recoverable message that is newly on disk, 0 for none.",
-        ),
+        Field("RecoverableMsgAckSeqNumber", "H", "recoverable_msg_ack_seq_number", "Lowest number new on disk, or 0."),
         Field("RecoverableMsgAckFlags", "I", "recoverable_msg_ack_flags", "Bit k: that number + k is on disk."),
         Field("UserMsgSequenceNumber", "H", "user_msg_sequence_number", "Packets sent on this session so far."),
         Field("RecoverableMsgSeqNumber", "H", "recoverable_msg_seq_number", "Recoverable messages among them."),
@@ -664,18 +561,8 @@ ORDER_ACK_BODY = Header(
     (
         Field("TxSequenceID.Ordinal", "I", "tx_sequence_ordinal", "Low half of the acknowledged TxSequenceID."),
         Field("TxSequenceID.TimeStamp", "I", "tx_sequence_timestamp", "High half of the acknowledged TxSequenceID."),
-        Field(
-            "TxSequenceNumber",
-            "I",
-            "tx_sequence_number",
-            "OrderAck: highest number accepted in order. FinalAck: number of the message.",
-        ),
-        Field(
-            "TxPreviousSequenceNumber",
-            "I",
-            "previous_tx_sequence_number",
-            "OrderAck: one less than the number. FinalAck: previous number of the message.",
-        ),
+        Field("TxSequenceNumber", "I", "tx_sequence_number", "Highest number in order; of a FinalAck its message's."),
+        Field("TxPreviousSequenceNumber", "I", "previous_tx_sequence_number", "The number that came before it."),
         Field("Reserved", "20s", None, "Ignored.", Kind.OPAQUE, bytes(20)),
     ),
 )
@@ -688,24 +575,6 @@ FINAL_ACK_BODY = Header(
         *ORDER_ACK_BODY.fields[:4],
         _guid("SourceGUID", "source_guid", "FinalAck: source of the message."),
         Field("MessageID", "I", "acknowledged_message_id_ordinal", "FinalAck: the message's number at its source."),
-    ),
-)
-
-PING = Header(
-    "Ping",
-    "[MS-MQQB] 2.2.7",
-    "alone in a datagram from or to UDP port 3527",
-    (
-        _flags(
-            "H",
-            "ping_flags",
-            Bits("RC", 0x0001, "client_class", "The initiator is not a server-class system; echoed."),
-            Bits("RF", 0x0002, "refused", "Only in a response: the acceptor would refuse a session."),
-            comment="The flag word, including garbage bits.",
-        ),
-        Field("Signature", "H", None, "Always 0x5548, the bytes HU.", default=PING_SIGNATURE),
-        Field("Cookie", "I", "cookie", "Chosen by the initiator, echoed."),
-        _guid("QMGuid", "queue_manager", "Queue manager that built this packet."),
     ),
 )
 
@@ -728,7 +597,6 @@ HEADERS: tuple[Header, ...] = (
     SESSION_HEADER,
     ORDER_ACK_BODY,
     FINAL_ACK_BODY,
-    PING,
 )
 
 BITS: dict[str, tuple[Header, Field, Bits]] = {

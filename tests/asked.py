@@ -3,7 +3,9 @@
 Tables have their names in these, as in a catalog; each runs in DuckDB and in Spark.
 """
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from schemas.history import MESSAGE_HISTORY
@@ -11,9 +13,14 @@ from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.outcomes import OUTCOMES
-from schemas.pings import PINGS
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS
 from schemas.table import Table
+
+PAGE = Path(__file__).parents[1] / "docs" / "questions.md"
+QUESTIONS = re.findall(
+    r"^## (\d+)\. (.+?)\n\n(?:[^`]+\n\n)?```sql\n(.+?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL
+)
+"""Number, question and SQL of each question of the page."""
 
 
 class Asked(NamedTuple):
@@ -79,11 +86,6 @@ ASKED: Mapping[Table, Asked] = {
     QUARANTINE: Asked(
         "What could not be read, and why?",
         "SELECT stage, reason, detail, capture_id, frame_number, length FROM quarantine",
-    ),
-    PINGS: Asked(
-        "Who asked whom whether it would accept a session?",
-        "SELECT src_ip, dst_ip, is_response, refused, count(*) AS pings, min(captured_at) AS since\n"
-        "FROM pings GROUP BY src_ip, dst_ip, is_response, refused",
     ),
     ACKS: Asked(
         "How far had a receiver come, and when?",

@@ -26,8 +26,7 @@ _INTRODUCTION = (
     "The headers and fields of the packets of [MS-MQQB], with the sections of [MS-MQQB] and [MS-MQMQ] that define "
     "them. Every number is little-endian; bit 0 is the lowest. A field without an offset has a variable length or is "
     "present only if a flag is set; it follows the field before it. The columns are those of [the tables](tables.md): "
-    "of their headers, `messages` has all, and the others what differs from packet to packet. The fields of [the "
-    "dissector](wireshark.md) have the same names. `msmq-replay decode-packet` prints every field of one packet."
+    "`messages` has all of its headers. The fields of [the dissector](wireshark.md) have the same names."
 )
 _HEADER = """\
 Every option of the commands: default, unit and reason. A file given with --config overrides these values, and the
@@ -62,8 +61,8 @@ def wire_format() -> str:
         "## Headers",
         *(part for header in wire.HEADERS for part in _header(header)),
         "## Violations",
-        "Rules that a decodable packet breaks: the codes in the column `violations`.",
-        _table(("code", "section", "the packet"), violations),
+        "Rules that a decodable message breaks: the codes in the column `violations` of `messages`.",
+        _table(("code", "section", "the message"), violations),
         "## Faults",
         "Reasons why a packet cannot be decoded: the codes in the column `reason` of `quarantine`, stage `decode`.",
         _table(("code", "section", "meaning"), faults),

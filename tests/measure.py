@@ -5,15 +5,16 @@ import os
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _EVERY_S = 0.25
-_WATCHED = ("python", "tshark")  # programs, beside the JVM, whose memory is reported
+_JAVA = "java"
+_WATCHED = (_JAVA, "python", "tshark")  # programs whose memory is reported
 _SHOWN = 20  # lines that a command logged before it failed
 
 
@@ -45,149 +46,83 @@ class Watched(NamedTuple):
         return self.pythons_mb[0] if self.pythons_mb else 0.0
 
 
-_Key = tuple[int, str]
-"""The ID of a process, and when it began, because a later process may have its ID."""
-
-
 @dataclass(slots=True)
 class _Process:
     """Holds what was last seen of a process."""
 
-    parent_id: int
-    """The parent that it has now."""
-    parent: _Key | None
-    """The parent that it had when it was first seen; None for the root."""
-    java: bool
+    program: str
+    parent: int
+    """The parent that it had when it was first seen: another one may have inherited it since."""
     own: int
     """Ticks that it spent itself."""
     of_ended: int
     """Ticks of its children that ended, and for which it waited."""
-    alive: bool = True
+    is_alive: bool
+    most_mb: float
 
 
-class Family:
-    """Follows a process and its descendants: how much CPU time they spent, and how much memory they hold.
+class _Session:
+    """Follows the processes of a session (setsid): how much CPU time they spent, and how much memory they hold.
 
-    A process that was killed, or for which nobody waited, counts with what it had spent when it was last seen.
+    A process that was killed, or for which nobody waited, counts with what it had spent when it was last seen. What one
+    holds in its last quarter of a second may be missed.
     """
 
-    def __init__(self, root: int) -> None:
-        self._root = root
-        self._seen: dict[_Key, _Process] = {}
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self._seen: dict[int, _Process] = {}
         self._lock = Lock()
-
-    def look(self) -> list[tuple[bool, int]]:
-        """Returns whether a living process is a JVM, and its ID; so of each."""
-        with self._lock:
-            return self._look()
-
-    def ticks(self) -> int:
-        """Looks, and returns the ticks of all processes since the root began, ended ones included."""
-        with self._lock:
-            self._look()
-            children = defaultdict(list)
-            for key, process in self._seen.items():
-                children[process.parent].append(key)
-
-            def spent(key: _Key) -> int:
-                ended = living = 0
-                for child in children[key]:
-                    if self._seen[child].alive:
-                        living += spent(child)
-                    else:
-                        ended += spent(child)
-                return self._seen[key].own + max(self._seen[key].of_ended, ended) + living
-
-            return sum(map(spent, children[None]))
-
-    def _look(self) -> list[tuple[bool, int]]:
-        found: dict[int, tuple[_Key, _Process]] = {}
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                name, _, rest = path.read_text().rpartition(")")
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # it has ended since
-            fields, pid = rest.split(), int(path.parent.name)
-            utime, stime, cutime, cstime = map(int, fields[11:15])
-            process = _Process(int(fields[1]), None, name.endswith("(java"), utime + stime, cutime + cstime)
-            found[pid] = (pid, fields[19]), process
-        living = []
-        for pid, (key, process) in found.items():
-            if before := self._seen.get(key):
-                process.parent = before.parent
-            elif pid != self._root:
-                if not self._descends(process.parent_id, found):
-                    continue
-                process.parent = found[process.parent_id][0]
-            living.append((key, process))
-        for process in self._seen.values():
-            process.alive = False
-        self._seen.update(living)
-        return [(process.java, key[0]) for key, process in living]
-
-    def _descends(self, pid: int, found: dict[int, tuple[_Key, _Process]]) -> bool:
-        """Returns whether a process is the root or one of its descendants."""
-        while pid in found:
-            key, process = found[pid]
-            if pid == self._root or key in self._seen:
-                return True
-            pid = process.parent_id
-        return False
-
-
-class Memory:
-    """Watches, in a thread of its own, how much memory the processes of a family hold.
-
-    What a process holds in its last quarter of a second may be missed.
-    """
-
-    def __init__(self, family: Family) -> None:
-        self._family, self._ended = family, Event()
-        self._peaks: dict[int, tuple[bool, float]] = {}
         self.together_mb = 0.0
-        """The largest sum of their memory at one moment; what forked processes share counts for each."""
-        self._thread = Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
 
     def look(self) -> None:
-        """Notes the most memory that each process has held, and the sum of what they hold now."""
-        together_mb = 0.0
-        for java, pid in self._family.look():
-            if not java and not _program(pid).startswith(_WATCHED):
-                continue  # a shell, or what a JVM forks, which shares all its memory for a moment
-            peak_mb, now_mb = _memory_mb(pid)
-            self._peaks[pid] = java, max(peak_mb, self._peaks.get(pid, (java, 0.0))[1])
-            together_mb += now_mb
-        self.together_mb = max(self.together_mb, together_mb)
+        """Notes what every process has spent, and holds now."""
+        with self._lock:
+            for process in self._seen.values():
+                process.is_alive = False
+            together_mb = sum(map(self._look_at, Path("/proc").glob("[0-9]*")))
+            self.together_mb = max(self.together_mb, together_mb)
 
-    @property
-    def jvm_mb(self) -> float:
-        """Returns the most memory that a JVM held."""
-        return max((peak for java, peak in self._peaks.values() if java), default=0.0)
+    def _look_at(self, folder: Path) -> float:
+        """Notes one process, if it is of the session; returns the MB that it holds now."""
+        try:
+            about, _, rest = (folder / "stat").read_text().rpartition(")")
+            status = (folder / "status").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            return 0.0  # it has ended since
+        fields, pid, program = rest.split(), int(folder.name), about.partition("(")[2]
+        if int(fields[3]) != self._leader:
+            return 0.0
+        utime, stime, cutime, cstime = map(int, fields[11:15])
+        found = _Process(program, int(fields[1]), utime + stime, cutime + cstime, is_alive=True, most_mb=0.0)
+        if before := self._seen.get(pid):
+            found.parent, found.most_mb = before.parent, before.most_mb
+        self._seen[pid] = found
+        if not program.startswith(_WATCHED):
+            return 0.0  # a shell, or what a JVM forks, which shares all its memory for a moment
+        held_mb = {line[:5]: int(line.split()[1]) / 1024 for line in status if line.startswith(("VmHWM", "VmRSS"))}
+        found.most_mb = max(found.most_mb, held_mb.get("VmHWM", 0.0))
+        return held_mb.get("VmRSS", 0.0)
 
-    @property
-    def python_mb(self) -> list[float]:
-        """Returns the most memory that each other process held, the largest first."""
-        return sorted((peak for java, peak in self._peaks.values() if not java), reverse=True)
+    def cpu_s(self) -> float:
+        """Looks, and returns the CPU time of all processes since the leader began, ended ones included."""
+        self.look()
+        with self._lock:
+            children = defaultdict(list)
+            for pid, process in self._seen.items():
+                children[process.parent].append(pid)
 
-    def _watch(self) -> None:
-        while not self._ended.wait(_EVERY_S):
-            self.look()
+            def ticks(pid: int) -> int:
+                of = dict.fromkeys((True, False), 0)
+                for child in children[pid]:
+                    of[self._seen[child].is_alive] += ticks(child)
+                return self._seen[pid].own + max(self._seen[pid].of_ended, of[False]) + of[True]
 
+            return ticks(self._leader) * _TICK_S
 
-def measured(work: Callable[[], Any]) -> Cost:
-    """Runs the work, in this process and in processes that it waits for, and returns its cost."""
-    began = os.times()
-    work()
-    ended = os.times()
-    return Cost(ended.elapsed - began.elapsed, sum(ended[:4]) - sum(began[:4]))
+    def most_mb(self, *, java: bool) -> list[float]:
+        """Returns the most memory that each JVM held, or each other process, the largest first."""
+        of = (process for process in self._seen.values() if process.program.startswith(_WATCHED))
+        return sorted((one.most_mb for one in of if (one.program == _JAVA) is java), reverse=True)
 
 
 def watch(command: Sequence[str]) -> Watched:
@@ -202,40 +137,30 @@ def watch(command: Sequence[str]) -> Watched:
     steps: dict[str, Cost] = {}
     last = Cost(0, 0)
     lines: list[str] = []
+    ended = Event()
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        session = _Session(process.pid)
 
-    def spent() -> Cost:
-        return Cost(time.monotonic() - began, family.ticks() * _TICK_S)
+        def sample() -> None:
+            while not ended.wait(_EVERY_S):
+                session.look()
 
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        family = Family(process.pid)
-        with Memory(family) as memory:
-            for line in process.stderr or ():
-                lines.append(line)
-                about = json.loads(line) if line.startswith("{") else {}
-                if "seconds" in about and "step" in about:
-                    now = spent()
-                    steps[about["step"]], last = now.less(last), now
-        cost = spent()  # the process has ended, and nobody has waited for it yet
+        thread = Thread(target=sample, daemon=True)
+        thread.start()
+        for line in process.stderr or ():
+            lines.append(line)
+            about = json.loads(line) if line.startswith("{") else {}
+            if "seconds" in about and "step" in about:
+                now = Cost(time.monotonic() - began, session.cpu_s())
+                steps[about["step"]], last = now.less(last), now
+        cost = Cost(time.monotonic() - began, session.cpu_s())  # it has ended, and nobody has waited for it yet
+        ended.set()
+        thread.join()
     if process.returncode:
         failure = subprocess.CalledProcessError(process.returncode, command, stderr="".join(lines))
         failure.add_note("".join(lines[-_SHOWN:]))
         raise failure
-    return Watched(cost, steps, memory.jvm_mb, memory.python_mb, memory.together_mb)
-
-
-def _program(pid: int) -> str:
-    """Returns the name of the program that a process runs; empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/exe").readlink().name
-    except OSError:
-        return ""
-
-
-def _memory_mb(pid: int) -> tuple[float, float]:
-    """Returns the most memory, in MB, that a living process has held, and what it holds now; zeros if it has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0, 0.0
-    held = {line.split()[0]: int(line.split()[1]) / 1024 for line in lines if line.startswith(("VmHWM:", "VmRSS:"))}
-    return held.get("VmHWM:", 0.0), held.get("VmRSS:", 0.0)
+    java_mb = session.most_mb(java=True)
+    return Watched(cost, steps, java_mb[0] if java_mb else 0.0, session.most_mb(java=False), session.together_mb)

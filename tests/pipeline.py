@@ -14,7 +14,6 @@ from wiretap import CLIENT, ETHERNET, SERVER, Sent, msmq
 from jobs.engine.in_process import InProcess
 from jobs.ingestion import flow
 from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.pings import PINGS
 from udfs.capture.records import Records
 from udfs.passes import preframe
 from udfs.passes.options import IngestOptions
@@ -31,7 +30,6 @@ class Ingested(NamedTuple):
     gaps: list[Row]
     packets: list[Row]
     quarantine: list[Row]
-    pings: list[Row]
     counts: Counter[str]
     framed_runs: int
     needs_payload: int
@@ -72,7 +70,7 @@ def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -
         names = ("capture", "stage", "stream_id", "stream_offset", "frame_number")
         return tuple((row.get(name) is not None, row.get(name)) for name in names)
 
-    for row in found.packets + found.quarantine + found.pings:
+    for row in found.packets + found.quarantine:
         row["capture"] = ranks[row.pop("capture_id")]
     return found._replace(
         captures=captures,
@@ -80,7 +78,6 @@ def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -
         gaps=sorted(found.gaps, key=order),
         packets=sorted(found.packets, key=order),
         quarantine=sorted(found.quarantine, key=order),
-        pings=sorted(found.pings, key=order),
     )
 
 
@@ -93,14 +90,14 @@ def ingest_more(engine: InProcess, uris: Iterable[str], options: IngestOptions) 
     flow.write(engine, changes)
     rows = assembled.rows.to_dicts()
     assert all(sum(value is not None for value in row.values()) == 2 for row in rows), "endpoints and one kind"
-    streams, gaps, packets, quarantine, pings = (
-        changes.added[table].to_dicts() for table in (STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, PINGS)
+    streams, gaps, packets, quarantine = (
+        changes.added[table].to_dicts() for table in (STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
     )
     counts = {kind: sum(changes.captures[name].to_list()) for kind, name in COUNTS.items()}
     repeated = assembled.repeated["rewind"].to_list()
     framed = sum(row["framed_run"] is not None for row in rows)
     return Ingested(
-        *(captures, streams, gaps, packets, quarantine, pings),
+        *(captures, streams, gaps, packets, quarantine),
         *(Counter(counts), framed, len(repeated), sum(repeated)),
     )
 

@@ -6,7 +6,7 @@ From outcomes.md, DECISIONS 100 and the comments of the tables, whose rows it ta
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from plain_evidence import addressees
 from plain_sender_findings import counting_ends
@@ -23,8 +23,6 @@ FAILURES = {
     "closed": ("was closed without an answer to the handshake", "were closed without an answer to the handshake"),
     "refused_session": ("was refused in the handshake", "were refused in the handshake"),
     "other_version": ("began with another version of the protocol", "began with another version of the protocol"),
-    "no_pong": ("ping had no answer", "pings had no answer"),
-    "refused_by_pong": ("ping was answered with a refusal", "pings were answered with a refusal"),
 }
 
 
@@ -81,7 +79,7 @@ class Try(NamedTuple):
 
 
 def tries(tables: Rows) -> Iterator[Try]:
-    """Yields the attempts that streams and pings show."""
+    """Yields the attempts that streams show."""
     connection = {row["stream_id"]: row["connection_id"] for row in tables["streams"]}
     answered = {row["connection_id"] for row in tables["streams"] if not row["from_initiator"]}
     refused = {connection[row["stream_id"]] for row in tables["handshakes"] if row["connection_refused"]}
@@ -104,18 +102,6 @@ def tries(tables: Rows) -> Iterator[Try]:
             failure = "closed"
         times = row["first_captured_at"], row["last_captured_at"]
         yield Try(row["src_ip"], row["dst_ip"], *times, f"{row['stream_id']}@0", failure)
-    asked: dict[tuple[str, str, Any], list[Row]] = defaultdict(list)
-    answers: dict[tuple[str, str, Any], list[Row]] = defaultdict(list)
-    for row in tables["pings"]:
-        if row["is_response"]:
-            answers[row["dst_ip"], row["src_ip"], row["cookie"]].append(row)
-        else:
-            asked[row["src_ip"], row["dst_ip"], row["cookie"]].append(row)
-    for ping, requests in asked.items():
-        is_refused = all(row["refused"] for row in answers[ping])
-        if is_refused:
-            times = min(row["captured_at"] for row in requests), max(row["captured_at"] for row in requests)
-            yield Try(*ping[:2], *times, None, "refused_by_pong" if answers[ping] else "no_pong")
 
 
 def cannot_connect(tables: Rows) -> Iterator[Finding]:
@@ -128,9 +114,8 @@ def cannot_connect(tables: Rows) -> Iterator[Finding]:
         worked = max((one.last_at for one in all_tries if one.failure is None), default=None)
         failed = []
         for one in all_tries:
-            is_late = one.failure in ("no_answer", "silent", "no_pong") and one.last_at > ended - PATIENCE
-            is_moot = one.failure == "no_pong" and worked is not None and one.last_at <= worked
-            if one.failure is not None and not is_late and not is_moot:
+            is_late = one.failure in ("no_answer", "silent") and one.last_at > ended - PATIENCE
+            if one.failure is not None and not is_late:
                 failed.append(one)
         if not failed:
             continue

@@ -36,9 +36,6 @@ CLASSES = {
     0xC003: "NACK_RECEIVE_TIMEOUT_AT_SENDER",
     0xC004: "NACK_RECEIVE_REJECTED",
 }
-_NAMES = "EMPTY NULL I2 I4 R4 R8 CY DATE BSTR BOOL VARIANT I1 UI1 UI2 UI4 I8 UI8 LPWSTR BLOB CLSID"
-TYPES = dict(zip((*range(9), 11, 12, *range(16, 22), 31, 65, 72), _NAMES.split(), strict=True))
-FLAGS = {0x1000: "VT_VECTOR | ", 0x2000: "VT_ARRAY | ", 0: ""}
 
 
 def parse(data: bytes) -> Row:
@@ -122,7 +119,6 @@ def user_shaped(data: bytes, base_flags: int) -> Row:
         "user_flags": flags,
         "hop_count": flags & 31,
         "delivery_mode": flags >> 5 & 3,
-        "delivery_mode_name": ("express", "recoverable", None, None)[flags >> 5 & 3],
         "negative_source_journal": bool(flags & 0x100),
         "positive_source_journal": bool(flags & 0x200),
         "destination_queue_type": dq,
@@ -264,7 +260,6 @@ def properties(data: bytes, at: int) -> tuple[Row, int]:
         "message_class_name": f"MQMSG_CLASS_{CLASSES[code]}" if code in CLASSES else None,
         "correlation_id": f"{guid(correlation[:16])}\\{int.from_bytes(correlation[16:], 'little')}",
         "body_type": body_type,
-        "body_type_name": None,
         "application_tag": tag,
         "body_size": size,
         "allocation_body_size": allocated,
@@ -275,9 +270,6 @@ def properties(data: bytes, at: int) -> tuple[Row, int]:
         "label": text(data[at + 56 : at + 56 + 2 * units]) if units else None,
         "body_offset": body,
     }
-    for flag, prefix in FLAGS.items():
-        if body_type & ~0xFFF == flag and body_type & 0xFFF in TYPES:
-            row["body_type_name"] = f"{prefix}VT_{TYPES[body_type & 0xFFF]}"
     return row, (body + max(size, allocated) + 3) // 4 * 4
 
 

@@ -103,9 +103,8 @@ class Night:
         """Returns what the product's replay finds in these tables."""
         tables = Tables()
         captures = [with_times(row) | {"capture_id": str(at)} for at, row in enumerate(self.found.captures)]
-        pings = [with_times(row) | {"capture_id": str(row["capture"])} for row in self.found.pings]
         own = packets(self.found).drop_columns(["raw"]).to_pylist()
-        tables.rows |= self.raw | {"captures": captures, "packets": own, "pings": pings}
+        tables.rows |= self.raw | {"captures": captures, "packets": own}
         return replay(tables.sources())
 
     def fates_of_product(self) -> dict[Key, Fate]:

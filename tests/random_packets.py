@@ -4,15 +4,21 @@ import random
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from jobs.simulator import build
 from schemas.ingest import PACKETS
-from schemas.messages import DECODED_ALONE, DECODED_TABLES, NOT_IN_RAW
+from schemas.messages import DECODED_TABLES, NOT_IN_RAW
 from schemas.wire import QueueType
+from udfs.msmq import layout
+from udfs.msmq.batch import PacketBatch
 from udfs.msmq.decode import DecodedBatch
+from udfs.msmq.header_types import DTYPES
 from udfs.msmq.layout import PACKET_TYPES
 from udfs.msmq.reference import ParsedPacket
 
@@ -185,11 +191,12 @@ def batch(packets: Sequence[Stored]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, PACKETS.arrow)
 
 
-_BESIDE = {*NOT_IN_RAW, DECODED_ALONE.name}
+Result = dict[str, Any] | tuple[str, str]
+"""A packet's type with its row, or the reason and detail of a packet that cannot be decoded."""
 
 
 def tables(packets: Sequence[Stored]) -> list[Any]:
-    """Returns the batch decoder's result for each packet: its type with its row, or reason and detail."""
+    """Returns the Result of each packet, decoded in a batch."""
     both = DecodedBatch(batch(packets))
     found: list[Any] = [None] * len(packets)
     for row in both.undecodable().to_pylist():
@@ -201,5 +208,15 @@ def tables(packets: Sequence[Stored]) -> list[Any]:
             index = row["first_frame"]
             assert found[index] is None
             packet_type = PACKET_TYPES[both.offsets["packet_type"][index]]
-            found[index] = {"packet_type": packet_type} | {k: v for k, v in row.items() if k not in _BESIDE}
+            found[index] = {"packet_type": packet_type} | {k: v for k, v in row.items() if k not in NOT_IN_RAW}
     return found
+
+
+def each_alone(packets: Sequence[Stored]) -> list[Any]:
+    """Returns the same of the decoder of single packets, to which no packet is regular."""
+
+    def nothing(packets: PacketBatch, *_: object) -> NDArray[np.void]:
+        return np.zeros(len(packets), DTYPES["BaseHeader"])
+
+    with mock.patch.object(layout, "_base_headers", nothing):
+        return tables(packets)

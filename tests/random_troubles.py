@@ -97,7 +97,7 @@ def answer(rng: random.Random, tables: Tables, connection: str, last_ns: int) ->
 
 
 def try_again(rng: random.Random, tables: Tables, both: list[Row], ended_at: int) -> None:
-    """Adds attempts to connect, and pings, between the ends of a connection; some of the connection's own fail."""
+    """Adds attempts to connect between the ends of a connection; some of the connection's own fail."""
     client, server = both[0]["src_ip"], both[0]["dst_ip"]
     for row in both:
         row |= {"attempt": None, "closed": rng.random() < 0.5, "acked_bytes": rng.choice([None, 900])}
@@ -110,12 +110,3 @@ def try_again(rng: random.Random, tables: Tables, both: list[Row], ended_at: int
         if rng.random() < 0.3:
             begun = {"stage": "framing", "reason": FramingReason.BAD_VERSION, "stream_offset": rng.choice([0, 8])}
             tables.rows["quarantine"].append(begun | {"stream_id": f"{name}>", "length": 1})
-    for cookie in range(rng.choice([0, 0, 0, 2])):
-        for is_response in rng.choice([[False], [False, True], [False, True, True]]):
-            ends = (server, client) if is_response else (client, server)
-            us = T0 // US + rng.choice([0, 500]) * SECOND_US + is_response
-            ping: Row = dict(zip(("src_ip", "dst_ip"), ends, strict=True)) | {
-                "captured_at": us,
-                "cookie": cookie or None,
-            }
-            tables.rows["pings"].append(ping | {"refused": rng.random() < 0.5, "is_response": is_response})

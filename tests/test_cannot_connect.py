@@ -65,13 +65,6 @@ SCENES: dict[str, tuple[list[tuple[int, list[Sent]]], str | None, str]] = {
     "10.1.0.9": ([(0, [one for one in WORKS if not one.by_server])], None, ""),
 }
 """By address: its exchanges with the hub, each with its second; the severity of its finding, or None; words of that."""
-PINGS: dict[str, tuple[list[tuple[bool, int]], bool, str | None]] = {
-    "10.2.0.1": ([(False, 0)], False, "1 ping had no answer"),
-    "10.2.0.2": ([(False, 0), (True, 0)], False, None),
-    "10.2.0.3": ([(False, 0), (True, 2)], False, "1 ping was answered with a refusal"),
-    "10.2.0.4": ([(False, 0)], True, None),
-}
-"""Pings and answers of an address with their flags, whether it connects later, and the words of the finding."""
 HUB = "10.9.0.1"
 
 
@@ -87,16 +80,6 @@ def capture() -> bytes:
             found += [
                 record(begin + at / 10, one.frame(client=(address, 50_000 + number), server=(HUB, 1801)))
                 for at, one in enumerate(sent)
-            ]
-    for number, (address, (sent_pings, connects, _)) in enumerate(PINGS.items()):
-        for is_answer, flags in sent_pings:
-            hosts, ports = ((HUB, address), (3527, 4000)) if is_answer else ((address, HUB), (4000, 3527))
-            ping = bytes([flags, 0, 0x48, 0x55]) + number.to_bytes(4, "little") + CLIENT.bytes_le
-            found.append(record(10 + is_answer, ethernet(ipv4(udp(ping, ports=ports), hosts=hosts, protocol=17))))
-        if connects:
-            found += [
-                record(20 + at / 10, one.frame(client=(address, 50_000), server=(HUB, 1801)))
-                for at, one in enumerate(WORKS)
             ]
     post = Sent(False, 1, 1, ACK, b"POST /msmq/private$/orders HTTP/1.1").frame(server=("10.9.0.2", 80))
     found += [record(30, post), record(31, post), record(32, ethernet(ipv4(bytes(40), protocol=113)))]
@@ -154,11 +137,3 @@ def test_a_finding_says_who_could_not_connect(findings: dict[str, dict[str, Any]
         works = any(sent is WORKS for _, sent in tries)
         assert ("The captures show no connection that worked." in row["explanation"]) is not works
         assert with_keys(row)["witness"] == [f"{address}:50000>{HUB}:1801#0@0"] or works
-
-
-@pytest.mark.parametrize("address", PINGS)
-def test_a_ping_counts_where_nothing_connects_afterwards(findings: dict[str, dict[str, Any]], address: str) -> None:
-    words = PINGS[address][2]
-    assert (address in findings) is bool(words)
-    if words:
-        assert words in findings[address]["explanation"]

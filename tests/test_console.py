@@ -1,10 +1,6 @@
-"""What a person sees of a run: steps on stderr, a bar on a terminal, and a summary of a few lines on stdout."""
+"""What a person sees of a run: steps on stderr, and a summary of a few lines on stdout."""
 
-import os
-import pty
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -19,7 +15,6 @@ _NIGHT: dict[str, Any] = {
     "messages": 900,
     "transactional_messages": 880,
     "acks": {"order_ack": 70, "final_ack": 5},
-    "decoded_alone": 0,
     "quarantine": {"bad_signature": 2},
     "books": {"balanced": 40, "unbalanced": 0},
     "verdicts": {"in_order": 800, "duplicate": 80, "unknown": 0},
@@ -145,38 +140,7 @@ def test_a_log_holds_each_step_with_its_number_and_time(capsys: pytest.CaptureFi
     assert re.search(r" 3/5 decode: \d+\.\d s$", ended)
 
 
-_ON_TERMINAL = """
-from jobs.app.logs import progress, step, terminal_bar, warn
-with terminal_bar():
-    with step("decode", 3, 5):
-        progress("decode: wrote messages")
-        warn("decode: [red]look[/red]")
-"""
-
-
-def test_a_terminal_shows_a_bar_and_keeps_only_steps_and_warnings() -> None:
-    pytest.importorskip("rich")
-    master, terminal = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    subprocess.run([sys.executable, "-c", _ON_TERMINAL], stderr=terminal, check=True, env=environment)
-    os.close(terminal)
-    shown = b""
-    while True:
-        try:
-            part = os.read(master, 1 << 16)
-        except OSError:  # everything was read
-            break
-        shown += part
-        if not part:
-            break
-    os.close(master)
-    text = shown.decode()
-    assert re.search(r"3/5 decode: \d+\.\d s", text)
-    assert "[red]look[/red]" in text
-    assert "\x1b[" in text  # the bar moves the cursor
-
-
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "decode-packet"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_two_examples(command: str) -> None:
     _, _, examples = command_parser(command).format_help().partition("examples:\n")
     lines = [line for line in examples.splitlines() if line.strip()]

@@ -54,7 +54,7 @@ def look(
 ) -> tuple[list[Seen], list[tuple[int, FrameReason]]]:
     """Returns the segments, and the frames that cannot be read."""
     held = block_of(frames, link, before=BETWEEN)
-    found, rejected, *_ = find_segments(held, ports)
+    found, rejected, _ = find_segments(held, ports)
     seen = []
     for i in range(len(found.frame)):
         ends = found.endpoints[i].tobytes()
@@ -151,7 +151,7 @@ ATOMIC = 44, struct.pack(">BHI", 0xFF, 6, 0x01020304)  # the reserved bits do no
 def parts_of(frames: Sequence[bytes], link: int = wiretap.ETHERNET) -> tuple[Fragments, list[bytes]]:
     """Returns the fragments and their payloads; the frames hold nothing else."""
     held = block_of(frames, link, before=BETWEEN)
-    found, rejected, parts, _ = find_segments(held, (1801,))
+    found, rejected, parts = find_segments(held, (1801,))
     assert (len(found.frame), rejected.reason) == (0, [])
     ends = (parts.payload + parts.captured).tolist()
     return parts, [held.buffer[at:end].tobytes() for at, end in zip(parts.payload.tolist(), ends, strict=True)]
@@ -330,7 +330,7 @@ def test_fault_69_any_damage_to_frames(seed: int) -> None:
         frames.append(bytes(damaged[: rng.choice([len(damaged), rng.randrange(len(damaged) + 1)])]))
         links.append(link)
     held = block_of(frames, links, before=BETWEEN)
-    found, _, parts, _ = find_segments(held, (1801,))
+    found, _, parts = find_segments(held, (1801,))
     for part, limit in ((found, found.length), (parts, parts.length)):
         assert ((part.captured >= 0) & (part.captured <= limit)).all()
     ends = (held.start + held.captured)[found.frame - 1]
@@ -343,7 +343,7 @@ def test_fault_69_any_damage_to_frames(seed: int) -> None:
 
 def facts(held: Records) -> dict[int, tuple[object, ...]]:
     """Returns what is found of each frame that is no other traffic, without places in the buffer."""
-    found, rejected, parts, _ = find_segments(held, (1801,))
+    found, rejected, parts = find_segments(held, (1801,))
     columns = [
         [part.frame, *(column for name, column in part._asdict().items() if name not in ("frame", "payload"))]
         for part in (found, parts)
@@ -356,7 +356,7 @@ def facts(held: Records) -> dict[int, tuple[object, ...]]:
 
 
 def test_empty_block() -> None:
-    found, rejected, parts, _ = find_segments(block_of([]), (1801,))
+    found, rejected, parts = find_segments(block_of([]), (1801,))
     assert (len(found.frame), found.endpoints.shape, rejected.reason) == (0, (0, 36), [])
     assert (len(parts.frame), parts.key.shape) == (0, (0, 37))
 

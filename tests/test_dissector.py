@@ -7,26 +7,23 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from gzip import decompress
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 from xml.etree.ElementTree import Element, iterparse
-from zipfile import ZipFile
 
 import pyarrow as pa
 import pytest
 import wiretap
-from one_packet import decode_packet
 from pipeline import ingest
-from random_packets import any_packet, damaged
-from wiretap import ACK, PSH, Record, Sent, ethernet, ipv4, records, udp
+from random_packets import any_packet, damaged, tables, user_message
+from wiretap import ACK, PSH, Record, Sent, records
 
 from jobs import cli
-from jobs.app.build_zip import write_archive
 from jobs.wireshark.generate import dissector, field_names
-from schemas import wire
-from schemas.messages import DECODED_ALONE, DECODED_TABLES, HEADERS_OF, NOT_IN_RAW, header_columns
+from schemas.ingest import PacketType
+from schemas.messages import DECODED_TABLES, NOT_IN_RAW, TABLE_OF
 from schemas.table import BOOL, STRING, TIMESTAMP
 from schemas.violations import Fault, Violation
 from udfs.passes.options import IngestOptions
@@ -34,24 +31,13 @@ from udfs.passes.options import IngestOptions
 CAPTURES = Path(__file__).parent / "captures"
 OMITTED = {
     *NOT_IN_RAW,
-    DECODED_ALONE.name,
     *("ack_type", "handshake_type"),  # packet_type
-    *("message_class_name", "delivery_mode_name", "body_type_name"),  # shown beside their numbers
+    "message_class_name",  # shown beside its number
     "tx_sequence",  # tx_sequence_id as text
 }
 TYPES: dict[str, pa.DataType] = {
-    column.name: column.type
-    for column in (
-        *(
-            column
-            for headers in (*HEADERS_OF.values(), [wire.PING])
-            for header in headers
-            for column in header_columns(header)
-        ),
-        *(column for table in DECODED_TABLES for column in table),
-    )
-    if column.name not in OMITTED
-} | {"is_response": BOOL, "packet_type": STRING}
+    column.name: column.type for table in DECODED_TABLES for column in table if column.name not in OMITTED
+} | {"packet_type": STRING}
 Fields = dict[str, Any]
 
 needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark")
@@ -86,19 +72,20 @@ def dissected(lua: Path, capture: Path) -> list[Fields]:
 
 
 def fields(proto: Element) -> Fields:
-    """The columns among the fields of a packet, as the tables have them; the fault alone if there is one."""
+    """The columns of its table among the fields of a packet; the fault alone if there is one."""
     shown: dict[str, list[str]] = {}
     for field in proto.iter("field"):
         shown.setdefault(field.get("name", "").removeprefix("msmq."), []).append(field.get("show", ""))
     if "fault" in shown:
         return {"fault": shown["fault"]}
-    return {column: value_of(column, shows) for column, shows in shown.items() if column in TYPES}
+    names = {"packet_type", *TABLE_OF[PacketType(shown["packet_type"][0])].names} if "packet_type" in shown else ()
+    return {column: value_of(column, shows) for column, shows in shown.items() if column in names and column in TYPES}
 
 
 def value_of(column: str, shows: list[str]) -> Any:
     kind = TYPES[column]
     if pa.types.is_list(kind):
-        return sorted(shows) if column == "violations" else shows
+        return [code.value for code in Violation if code in shows] if column == "violations" else shows
     (show,) = shows
     if kind == BOOL:
         return show in ("1", "True")
@@ -107,22 +94,24 @@ def value_of(column: str, shows: list[str]) -> Any:
     return show if kind == STRING else int(show, 0)
 
 
-def expected(packet: bytes) -> Fields:
+def expected(packets: Sequence[bytes]) -> list[Fields]:
     """The same of the decoder."""
-    row = decode_packet(packet, None, len(packet))
-    if not isinstance(row, dict):
-        return {"fault": [row.fault.value]}
-    row["violations"] = sorted(row["violations"])
-    values = {column: row[column] for column in TYPES if row.get(column) not in (None, [])}
-    return {column: displayed(value) for column, value in values.items()}
+    return [
+        {"fault": [row[0]]}
+        if isinstance(row, tuple)
+        else {column: displayed(row[column]) for column in TYPES if row.get(column) not in (None, [])}
+        for row in tables([(packet, None, len(packet)) for packet in packets])
+    ]
 
 
 def displayed(value: Any) -> Any:
     """A value as tshark prints it: texts have their control characters escaped."""
     if isinstance(value, list):
         return [displayed(one) for one in value]
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
     if not isinstance(value, str):
-        return value
+        return int(value) if isinstance(value, Decimal) else value
     named = dict(zip("\a\b\t\n\v\f\r", "abtnvfr", strict=True))
     return re.sub(r"[\x00-\x1f\x7f]", lambda found: f"\\{named.get(found[0], f'x{ord(found[0]):x}')}", value)
 
@@ -160,7 +149,7 @@ def test_2000_packets_cut_into_segments_anywhere(lua: Path, tmp_path: Path) -> N
     packets = [any_packet(rng) for _ in range(2000)]
     payloads = [payload for _, payload in wiretap.pieces(rng, b"".join(packets), 900)]
     found = dissected(lua, write(tmp_path / "cut.pcap", segments(payloads)))
-    assert not differences(found, [expected(packet) for packet in packets])
+    assert not differences(found, expected(packets))
 
 
 @needs_tshark
@@ -169,7 +158,7 @@ def test_2000_damaged_packets(lua: Path, tmp_path: Path) -> None:
     rng = random.Random(2)
     packets = [damaged(rng, any_packet(rng)) for _ in range(2000)]
     found = dissected(lua, write(tmp_path / "damaged.pcap", segments(packets)))
-    due = [expected(packet) for packet in packets]
+    due = expected(packets)
     assert not differences(found, due)
     assert len({one["fault"][0] for one in due if "fault" in one}) > 8
 
@@ -183,7 +172,7 @@ def test_the_captures_of_real_tcp(lua: Path, tmp_path: Path, names: str) -> None
     whole.write_bytes(files[0] + b"".join(file[24:] for file in files[1:]))  # records after the file header
     packets = [row["raw"] for row in ingest([whole], IngestOptions(keep_bodies=True)).packets]
     assert len(packets) > 150
-    assert count(dissected(lua, whole)) == count(map(expected, packets))
+    assert count(dissected(lua, whole)) == count(expected(packets))
 
 
 def count(packets: Iterable[Fields]) -> Counter[str]:
@@ -192,53 +181,22 @@ def count(packets: Iterable[Fields]) -> Counter[str]:
 
 
 @needs_tshark
-def test_a_ping(lua: Path, tmp_path: Path) -> None:
-    guid = UUID("11223344-5566-7788-99aa-bbccddeeff00")
-    ping = b"\x03\x80" + b"HU" + b"\x0d\xf0\xad\x8b" + guid.bytes_le
-    ways = ((50_000, 3527), (3527, 50_000))
-    frames = [ethernet(ipv4(udp(ping, ports=ports), protocol=17)) for ports in ways]
-    frames.append(ethernet(ipv4(udp(ping[:-1]), protocol=17)))
-    due: Fields = {"ping_flags": 0x8003, "client_class": True, "refused": True, "cookie": 0x8BADF00D}
-    due |= {"queue_manager": str(guid), "is_response": False}
-    wanted = [option for column in due for option in ("-e", f"msmq.{column}")]
-    capture = write(tmp_path / "pings.pcap", frames)
-    lines = tshark(lua, capture, "-Y", "msmq.cookie", "-T", "fields", *wanted).decode().splitlines()
-    found = [{c: value_of(c, [show]) for c, show in zip(due, line.split("\t"), strict=True)} for line in lines]
-    assert found == [due, due | {"is_response": True}]
-
-
-@needs_tshark
 def test_fields_without_the_whole_tree(lua: Path, tmp_path: Path) -> None:
     """A filter without output of details, and the preference `only`, add just the fields that are asked for."""
     rng = random.Random(3)
-    packets = [any_packet(rng) for _ in range(300)]
-    rows = [expected(packet) for packet in packets]
+    packets = [user_message(rng, rng.choice([(), ("tx", "label")])) for _ in range(300)]
+    rows = expected(packets)
     capture = write(tmp_path / "packets.pcap", segments(packets))
     columns = ("tx_sequence_id", "message_id", "priority", "destination_queue", "packet_type")
     wanted = [option for column in columns for option in ("-e", f"msmq.{column}")]
     only = ("-o", f"msmq.only:{','.join(columns)}")
     options = (*only, "-Y", "msmq.packet_type", "-T", "fields", *wanted, "-e", "msmq.label")
     lines = tshark(lua, capture, *options).decode().splitlines()
-    decoded = [row for row in rows if "fault" not in row]
-    assert lines == ["\t".join((*(str(row.get(column, "")) for column in columns), "")) for row in decoded]
+    assert lines == ["\t".join((*(str(row.get(column, "")) for column in columns), "")) for row in rows]
     sequence = next(row["tx_sequence_id"] for row in rows if "tx_sequence_id" in row)
     for column, value in (("tx_sequence_id", sequence), ("priority", 5)):
         listed = tshark(lua, capture, "-Y", f"msmq.{column} == {value}").splitlines()
         assert len(listed) == sum(row.get(column) == value for row in rows) > 0
-
-
-@needs_tshark
-def test_expert_infos(lua: Path, tmp_path: Path) -> None:
-    rng = random.Random(4)
-    packets = [damaged(rng, any_packet(rng)) for _ in range(300)]
-    due = Counter(
-        code for packet in packets for name in ("violations", "fault") for code in expected(packet).get(name, [])
-    )
-    capture = write(tmp_path / "packets.pcap", segments(packets))
-    fields = [f"msmq.{'violation' if code in {*Violation} else 'fault'}.{code}" for code in due]
-    printed = tshark(lua, capture, "-T", "fields", *(text for field in fields for text in ("-e", field)))
-    columns = zip(*(line.split("\t") for line in printed.decode().split("\n")[:-1]), strict=True)
-    assert {code: sum(map(bool, column)) for code, column in zip(due, columns, strict=True)} == due
 
 
 @needs_tshark
@@ -268,7 +226,7 @@ def test_a_stream_that_begins_in_the_middle_of_a_packet(lua: Path, tmp_path: Pat
     rng = random.Random(5)
     packets = [any_packet(rng) for _ in range(20)]
     found = dissected(lua, write(tmp_path / "middle.pcap", segments([packets[0][30:] + b"".join(packets[1:])])))
-    assert not differences(found[1:], [expected(packet) for packet in packets[1:]])
+    assert not differences(found[1:], expected(packets[1:]))
     assert found[0] == {}
 
 
@@ -277,12 +235,6 @@ def test_every_column_is_a_field() -> None:
     text = dissector()
     for code in (*Violation, *Fault):
         assert f".{code.value} =" in text
-
-
-def test_the_zip_contains_its_lua_files(tmp_path: Path) -> None:
-    write_archive(tmp_path / "msmq_replay.zip")
-    with ZipFile(tmp_path / "msmq_replay.zip") as archive:
-        assert "jobs/wireshark/core/parse.lua" in archive.namelist()
 
 
 def test_the_ports_of_the_options(tmp_path: Path) -> None:

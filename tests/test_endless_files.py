@@ -1,9 +1,7 @@
-"""Files that a command line names and that block, never end or are far too large: a sentence each, and at once."""
+"""Files that a command line names and that block or never end: a sentence each, and at once."""
 
-import io
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -15,7 +13,7 @@ from jobs.app.config import Config
 from jobs.app.errors import UsageError
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
-from jobs.app.text_files import MOST_BYTES, write_text
+from jobs.app.text_files import write_text
 
 _SECONDS = 5
 
@@ -32,12 +30,6 @@ def _link_to_pipe(folder: Path) -> Path:
 
 def _device(_: Path) -> Path:
     return Path("/dev/zero")
-
-
-def _large(folder: Path) -> Path:
-    with (folder / "large").open("wb") as file:
-        file.truncate(MOST_BYTES + 1)
-    return folder / "large"
 
 
 NO_FILES = [_pipe, _link_to_pipe, _device]
@@ -58,10 +50,7 @@ def in_time() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def why(make: Make) -> str:
-    return "it has more than 64 MiB" if make is _large else "it is a folder, a pipe or a device, and no regular file"
-
-
+WHY = "it is a folder, a pipe or a device, and no regular file"
 READ: dict[str, Callable[[str], object]] = {
     "The configuration": lambda path: Config.load({}, path),
     "The names file": Names.read,
@@ -69,21 +58,13 @@ READ: dict[str, Callable[[str], object]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("what", "make"), [("The configuration", _large), *((what, make) for what in READ for make in NO_FILES)]
-)
+@pytest.mark.parametrize("what", READ)
+@pytest.mark.parametrize("make", NO_FILES)
 def test_what_options_name_are_small_files(what: str, make: Make, tmp_path: Path) -> None:
     path = make(tmp_path)
     with pytest.raises(UsageError) as raised:
         READ[what](str(path))
-    assert str(raised.value) == f"{what} {path} cannot be read: {why(make)}."
-
-
-@pytest.mark.parametrize("make", [*NO_FILES, _large])
-def test_a_packet_is_in_a_small_file(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = make(tmp_path)
-    assert cli.main(["decode-packet", str(path)]) == 2
-    assert capsys.readouterr().err == f"msmq-replay decode-packet: '{path}' cannot be read: {why(make)}.\n"
+    assert str(raised.value) == f"{what} {path} cannot be read: {WHY}."
 
 
 @pytest.mark.parametrize("make", [_pipe, _link_to_pipe])
@@ -94,7 +75,7 @@ def test_what_is_written_replaces_no_pipe_and_no_device(
     path = make(tmp_path)
     kind = path.stat().st_mode
     assert cli.main(["dissector", "--out", str(path)]) == 1
-    assert f"msmq-replay dissector: {path} cannot be written: {why(make)}." in capsys.readouterr().err
+    assert f"msmq-replay dissector: {path} cannot be written: {WHY}." in capsys.readouterr().err
     assert path.stat().st_mode == kind
 
 
@@ -104,29 +85,3 @@ def test_what_is_written_goes_where_a_link_leads(tmp_path: Path) -> None:
     write_text(str(tmp_path / "link"), "text")
     assert (tmp_path / "file").read_text() == "text"
     assert (tmp_path / "link").is_symlink()
-
-
-def test_standard_input_ends_at_some_time(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with Path("/dev/zero").open(encoding="latin-1") as endless:
-        monkeypatch.setattr(sys, "stdin", endless)
-        assert cli.main(["decode-packet", "-"]) == 2
-    assert "Standard input cannot be read: it has more than 64 MiB." in capsys.readouterr().err
-
-
-class _Folder(io.BytesIO):
-    """What `< folder` gives: it opens, and cannot be read."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        raise IsADirectoryError(21, "Is a directory", size)
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [(None, "Standard input is closed."), (_Folder(), "Standard input cannot be read: Is a directory.")],
-)
-def test_standard_input_may_be_missing(
-    given: _Folder | None, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", given and io.TextIOWrapper(given))
-    assert cli.main(["decode-packet", "-"]) == 2
-    assert capsys.readouterr().err == f"msmq-replay decode-packet: {said}\n"

@@ -51,7 +51,7 @@ def rows_of(*captures: Sequence[bytes], step_ns: int | None = 1) -> pa.Table:
         held = block_of([ethernet(packet) for packet in packets])
         times = np.full(len(packets), NO_TIME) if step_ns is None else np.arange(len(packets)) * step_ns
         held = held._replace(time_ns=times)
-        taken, rejected, found, _ = find_segments(held, OPTIONS.ports)
+        taken, rejected, found = find_segments(held, OPTIONS.ports)
         assert (len(taken.frame), rejected.reason) == (0, [])
         batches.append(fragment_rows(held.buffer, found, rank))
     return pick(pa.Table.from_batches(batches, EXTRACTED), "fragment")
@@ -268,7 +268,7 @@ def plain(pieces: Sequence[Piece]) -> tuple[list[tuple[int, bytes, int]], dict[i
 def fate(data: bytes, length: int) -> Row | bool | None:
     """What a whole datagram is: the row of a segment, None for one to other ports, False for one that is damaged."""
     held = block_of([ethernet(ipv4(data, total=20 + length))])
-    found, rejected, *_ = find_segments(held, OPTIONS.ports)
+    found, rejected, _ = find_segments(held, OPTIONS.ports)
     if len(found.frame):
         return whole(ipv4(data, total=20 + length))
     return False if rejected.reason else None

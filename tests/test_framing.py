@@ -226,23 +226,6 @@ STREAMS: dict[str, tuple[list[Run], Places, list[tuple[int, int, Why]]]] = {
     ),
     "67: headers only": ([(0, base_header(16) * 6000)], [(16 * i, 16) for i in range(6000)], []),
     "67: the largest packet": ([(0, BIG + C)], [(0, 4 << 20), (4 << 20, 48)], []),
-    **{  # where a packet ends: PacketSize of a UserMessage does not count its SessionHeader, that of a SessionAck does
-        f"a SessionHeader: flags {flags:#x}, PacketSize {size}, {more} bytes more": (
-            [(0, msmq(size, flags=flags) + b"\x01" * more + C + D)],
-            [(0, size + more), (size + more, 48), (size + more + 48, 80)],
-            [],
-        )
-        for flags, size, more in (
-            (0x10, 64, 16),
-            (0x10, 64, 0),  # a packet begins in its place
-            (0x10, 4 << 20, 16),
-            (0x18, 36, 0),
-            (0x18, 20, 16),  # read literally, the text says 20 and 16 more
-            (0x18, 20, 0),
-            (0x18, 36, 16),
-            (0x08, 32, 0),
-        )
-    },
 }
 
 
@@ -269,24 +252,6 @@ def test_fault_42_mid_stream(inside: bytes, packets: Places, before: list[tuple[
 def test_fault_51_header_split(cuts: Iterable[int]) -> None:
     parts = [ABC[low:high] for low, high in pairwise([0, *cuts, len(ABC)])]
     assert frame([(0, ABC)], cut=lambda _: parts) == ([(0, 40), (40, 64), (104, 48)], [])
-
-
-@pytest.mark.parametrize(
-    ("record", "reason"),
-    [
-        (b"\x16\x03\x01\x02\x00\x01", Why.LOOKS_ENCRYPTED),  # the ClientHello of TLS
-        (b"\x17\x03\x03\x48\x00", Why.LOOKS_ENCRYPTED),
-        (b"\x17\x03\x03\x48\x01", Why.BAD_SIGNATURE),  # longer than a record may be
-        (b"\x17\x03\x03\x00\x00", Why.BAD_SIGNATURE),
-        (b"\x18\x03\x03\x00\x10", Why.BAD_SIGNATURE),
-        (b"\x16\x04\x01\x02\x00", Why.BAD_SIGNATURE),
-        (b"\x16\x03\x05\x02\x00", Why.BAD_SIGNATURE),
-    ],
-)
-def test_a_stream_of_tls_looks_encrypted(record: bytes, reason: Why) -> None:
-    encrypted = record + bytes(100)
-    assert faults([(0, encrypted)]) == ([], [(0, len(encrypted), reason)])
-    assert faults([(0, encrypted[:15])]) == ([], [(0, 15, Why.INCOMPLETE_FRAME)])
 
 
 @pytest.mark.parametrize("garbage", [b"\0" * 50, b"GET / HTTP/1.1\r\n\r\n", b"\x10", b"LIOR", b"\x10\0\0\0LIO"])

@@ -64,7 +64,7 @@ def test_it_needs_no_java(orders: tuple[Path, Summary], tmp_path: Path) -> None:
     "option",
     [
         {"scope": "queue"},
-        {"names": "hash", "names_key": "k" * 16},
+        {"names": "hash"},
         {"drawn_points": 7},
         {"captures": tuple(str(CAPTURES / name) for name in ("orders.pcapng", "branches_00000.pcap.gz"))},
         {"out": "there/is/no/such/report.html"},

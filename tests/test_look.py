@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import pty
 import shutil
 import subprocess
 import sys
@@ -35,13 +34,10 @@ JUDGED = (VERDICTS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS, TRANSACT
 """The tables that a look and a night must have in common."""
 _NO_SPARK = """
 import sys
-{}
+sys.modules["pyspark"] = sys.modules["py4j"] = None
 from jobs.cli import main
-code = main(sys.argv[1:])
-assert not {{name.partition(".")[0] for name, module in sys.modules.items() if module}} & {{"pyspark", "py4j", "delta"}}
-sys.exit(code)
+sys.exit(main(sys.argv[1:]))
 """
-_UNIMPORTABLE = "sys.modules['pyspark'] = sys.modules['py4j'] = sys.modules['rich'] = None"
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +57,13 @@ def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 def looked_at(options: Config) -> InProcess:
-    return derive_tables(stamps(capture_files(options.captures)), options, {})
+    return derive_tables(stamps(capture_files(options.captures)), options)
 
 
 def look(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> dict[str, Any]:
     assert cli.main(["look", *map(str, arguments), "--json"]) == code
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
     return said
-
-
-def in_process(code: str, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a look in a process of its own, with this code before it."""
-    command = [sys.executable, "-c", _NO_SPARK.format(code), "look", *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, **options)
 
 
 def plain(engine: InProcess, table: Table) -> list[dict[str, Any]]:
@@ -112,35 +101,17 @@ def test_all_of_it_is_one_json_object(demo: Path, capsys: pytest.CaptureFixture[
     ]
 
 
-def test_a_capture_from_standard_input_is_read_to_its_end(
-    demo: Path, temporary: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    captures = sorted(demo.glob("*.pcap*"))
-    of_files = look(capsys, *captures)
-    with captures[0].open("rb") as first:
-        done = in_process(_UNIMPORTABLE, "-", *captures[1:], "--json", stdin=first)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["headline"] == of_files["headline"]
-    uris = {packet["uri"] for row in said["rows"]["outcomes"] for packet in row["witness"]}
-    assert uris <= {"-", *map(str, captures)}
-    assert list(temporary.iterdir()) == []
-
-
-def test_nobody_sends_or_names_anything() -> None:
-    mine, others = pty.openpty()
-    done = in_process("", "-", stdin=others)
-    os.close(mine)
-    os.close(others)
-    assert done.returncode == 2
-    assert "No capture comes from standard input" in done.stderr
-    done = in_process("")
-    assert done.returncode == 2
-    assert "Name what to look at" in done.stderr
-
-
 def test_it_needs_no_spark_and_leaves_nothing(demo: Path, temporary: Path, tmp_path: Path) -> None:
-    done = in_process("", demo, "--out", tmp_path / "page.html", "--fail-on", "lost", cwd=tmp_path)
+    options = ["look", str(demo), "--out", str(tmp_path / "page.html"), "--fail-on", "lost"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", _NO_SPARK, *options],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+        check=False,
+    )
     assert done.returncode == 3, done.stderr
     assert done.stdout.startswith("21 messages were lost")
     page = (tmp_path / "page.html").read_text()
@@ -159,11 +130,16 @@ def test_it_needs_no_spark_and_leaves_nothing(demo: Path, temporary: Path, tmp_p
         pytest.param(["--scope", "session", "--ports", "1801,2801", "--overlap", "last"], 0, id="options"),
         pytest.param(["--ports", "99", "--fail-on", "lost"], 0, id="other ports"),
         pytest.param(["--names-file", "missing.toml"], 2, id="no names"),
-        pytest.param(["/no/such/capture"], 2, id="no capture"),
+        pytest.param(["/no/such/capture"], 2, id="no such capture"),
     ],
 )
 def test_exit_codes(arguments: Sequence[str], code: int, demo: Path) -> None:
     assert cli.main(["look", str(demo), *arguments]) == code
+
+
+def test_captures_have_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["look"]) == 2
+    assert "Name what to look at" in capsys.readouterr().err
 
 
 def test_captures_stand_before_between_and_behind_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -185,14 +161,6 @@ def test_captures_that_memory_cannot_hold_are_for_nightly(
     assert "in memory" in said
 
 
-def test_standard_input_is_not_read_beyond_what_memory_holds(temporary: Path) -> None:
-    with Path("/dev/zero").open("rb") as endless:
-        done = in_process("", "-", "--in-memory-bytes", "5000000", stdin=endless, timeout=60)
-    assert done.returncode == 2, done.stderr
-    assert "nightly" in done.stderr
-    assert list(temporary.iterdir()) == []
-
-
 def test_a_capture_that_grows_is_read_as_it_was(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capture = tmp_path / "now.pcap"
     shutil.copy(min(demo.glob("*.pcap*")), capture)
@@ -200,7 +168,7 @@ def test_a_capture_that_grows_is_read_as_it_was(demo: Path, tmp_path: Path, caps
     files = stamps([str(capture)])
     with capture.open("ab") as file:
         file.write(bytes(7))
-    derive_tables(files, options, {})
+    derive_tables(files, options)
     assert "grew while it was read" in capsys.readouterr().err
 
 

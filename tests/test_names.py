@@ -1,21 +1,18 @@
-"""Names of queue managers and queues: the file, its skeleton, and where the names are shown."""
+"""Names of queue managers and queues: the file, and where the names are shown."""
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from warehouses import config
 
 from jobs.app.errors import UsageError
-from jobs.app.names import Names, skeleton
-from jobs.steps import names as names_step
+from jobs.app.names import Names
 from jobs.steps import unchanged_run
+from jobs.steps.nightly import create_names_view
 from jobs.steps.summary import with_names
 from jobs.warehouse.store import Warehouse
-from jobs.warehouse.tables import string_literal
 
 GUID = "0a1b2c3d-0000-4000-8000-00000000000f"
 QUEUE = "DIRECT=OS:hq\\private$\\Orders"
@@ -71,44 +68,10 @@ def test_a_line_may_have_too_few_columns_or_too_many(tmp_path: Path, line: str, 
     assert read(tmp_path, "names.csv", f"original,name\n{line}\n").queue_manager("10.0.0.7") == name
 
 
-def test_a_skeleton_is_a_names_file(tmp_path: Path) -> None:
-    hostile = 'DIRECT=OS:"x"\\\u007f\n[queues]\u2028\u202e\x85\x1b\U000e0041${env:HOME}'
-    seen = [(True, hostile, "", "line\n[queues]"), (False, GUID, "NYC-01", "at 10.0.0.7"), (True, QUEUE, "Orders", "")]
-    text = skeleton(seen)
-    assert tomllib.loads(text) == {"queue_managers": {GUID: "NYC-01"}, "queues": {hostile: "", QUEUE: "Orders"}}
-    assert f'"{GUID}" = "NYC-01"  # at 10.0.0.7' in text
-    assert all(line.isprintable() for line in text.splitlines())
-    assert list(read(tmp_path, "names.toml", text).rows()) == [
-        ("queue_manager", GUID, "NYC-01"),
-        ("queue", QUEUE.casefold(), "Orders"),
-    ]
-
-
 def test_a_summary_has_names_beside_the_originals() -> None:
     row = {"lost": 2, "source_queue_manager": GUID, "destination_queue": QUEUE}
     named: dict[str, Any] = with_names({"lost_by": [dict(row)]}, Names({GUID: "NYC-01"}))
     assert named["lost_by"] == [row | {"sender_name": "NYC-01", "queue_name": ""}]
-
-
-def test_a_night_writes_a_skeleton_with_all_it_saw(
-    spark: SparkSession, orders: tuple[Path, Any], tmp_path: Path
-) -> None:
-    file = tmp_path / "names.toml"
-    messages = DeltaTable(str(orders[0] / "messages")).to_pyarrow_table().to_pylist()
-    sender = messages[0]["source_queue_manager"]
-    file.write_text(f'[queue_managers]\n"{sender}" = "Branch 1"\n')
-    given = config(orders[0], names_skeleton=str(file))
-    names_step.step(Warehouse.of(spark, given), given, Names())
-    found = tomllib.loads(file.read_text())
-    ends = DeltaTable(str(orders[0] / "stream_ends")).to_pyarrow_table().to_pylist()
-    wanted = {row[name] for row in ends for name in ("sender_guid", "address")} - {None}
-    assert found["queue_managers"].keys() == wanted | {row["source_queue_manager"] for row in messages}
-    assert found["queue_managers"][sender] == "Branch 1"
-    queues = {row[f"{kind}_queue"] for row in messages for kind in ("destination", "admin", "response")} - {None}
-    assert found["queues"].keys() == queues
-    assert all(
-        name == queue.rpartition("\\")[2] for queue, name in found["queues"].items() if queue.startswith("DIRECT=OS:")
-    )
 
 
 @pytest.mark.parametrize("substitute", ["true", "false"])
@@ -118,14 +81,12 @@ def test_names_can_be_joined_in_a_view_in_which_no_text_is_a_variable(spark: Spa
     assert spark.conf.get("spark.sql.variable.substitute") == "false"
     spark.conf.set("spark.sql.variable.substitute", substitute)
     try:
-        names_step.create_view(Warehouse(spark, "unused"), Names({GUID: "NYC-01"}, {text: text.upper()}))
+        create_names_view(Warehouse(spark, "", "default"), Names({GUID: "NYC-01"}, {text: text.upper()}))
         rows = [("queue_manager", GUID, "NYC-01"), ("queue", text, text.upper())]
-        assert [tuple(row) for row in spark.table("names").collect()] == rows
-        assert [tuple(row) for row in spark.sql(f"SELECT {string_literal(text)}").collect()] == [(text,)]
-        names_step.create_view(Warehouse(spark, "unused"), Names())
-        assert spark.table("names").collect() == []
+        assert [tuple(row) for row in spark.table("default.names").collect()] == rows
     finally:
         spark.conf.set("spark.sql.variable.substitute", "false")
+        spark.sql("DROP VIEW IF EXISTS default.names")
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from typing import Any
 
 import duckdb
 import pytest
-from asked import ASKED
+from asked import ASKED, PAGE, QUESTIONS
 from deltalake import DeltaTable
-from genie_space import PAGE, QUESTIONS
 from pyspark.sql import SparkSession
 from simulated_morning import ANSWERS, Morning
 from weeks import write_nights

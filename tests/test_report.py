@@ -4,7 +4,6 @@ import itertools
 import os
 import re
 import subprocess
-import sys
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from pages import report as page_of
 from pyspark.sql import SparkSession
 from weeks import write_empty, write_nights
 
-from jobs.app.build_zip import write_archive
 from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
 from jobs.app.names import Names
@@ -85,19 +83,6 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     with pytest.raises(JobError, match="cannot be written"):
         write_text("nonsense://place/report.html", "text")
-
-
-def test_the_page_is_in_the_zip(tmp_path: Path) -> None:
-    archive = tmp_path / "msmq_replay.zip"
-    write_archive(archive)
-    program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); "
-        "from jobs.report_page import render; print(*map(len, render.files()))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, archive], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == [str(len(text)) for text in render.files()]
 
 
 @pytest.mark.parametrize(

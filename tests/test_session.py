@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
-from contextlib import nullcontext
 from importlib.resources import files
 from pathlib import Path
 
@@ -18,42 +16,6 @@ from jobs.app.code_version import VERSION
 from jobs.app.command import Summary
 from jobs.app.command_line import command_parser
 from jobs.app.config import DEFAULTS, Config
-from jobs.app.errors import JobError
-
-FakeJava = Callable[[str], None]
-
-
-@pytest.fixture
-def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeJava:
-    """JAVA_HOME with a java that answers as it is told."""
-
-    def make(answer: str) -> None:
-        java = tmp_path / "bin" / "java"
-        java.parent.mkdir()
-        java.write_text(f"#!/bin/sh\necho '{answer}' >&2\n")
-        java.chmod(0o755)
-
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    return make
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (None, r"^Java was not found: install Java 17 or set JAVA_HOME to it\.$"),
-        ('openjdk version "11.0.2" 2019-01-15', "is version 11: install Java 17"),
-        ('java version "1.8.0_402"', "is version 8: install Java 17"),
-        ("Segmentation fault", "does not run: install Java 17"),
-        ('openjdk version "17.0.15" 2025-04-15', None),
-    ],
-)
-def test_java_that_is_missing_or_too_old_is_named_with_its_cure(
-    fake_java: FakeJava, answer: str | None, said: str | None
-) -> None:
-    if answer:
-        fake_java(answer)
-    with pytest.raises(JobError, match=said) if said else nullcontext():
-        spark_session._require_java()
 
 
 @pytest.mark.parametrize(
@@ -76,31 +38,18 @@ class Given(dict[str, str]):
 
 
 @pytest.mark.parametrize(
-    ("remote", "given", "variable", "added"),
+    ("remote", "given", "added"),
     [
-        ("", {"spark.master": "local[*]"}, "", ADDRESSES | OTHERS),
-        ("", {"spark.master": "local"}, "", ADDRESSES | OTHERS),
-        ("local[2]", {"spark.master": "local[*]"}, "", ADDRESSES | OTHERS),
-        ("", {"spark.master": "local-cluster[2,1,1024]"}, "", set()),
-        ("", {"spark.master": "spark://hq:7077"}, "", set()),
-        ("", {"spark.master": "local[*]"}, "SPARK_LOCAL_IP", OTHERS),
-        ("", {"spark.master": "local[*]", "spark.driver.host": "10.0.0.7"}, "", OTHERS),
-        ("", {"spark.master": "local[*]", "spark.driver.bindAddress": "10.0.0.7"}, "", OTHERS),
-        (
-            "",
-            {"spark.master": "local[*]", "spark.authenticate": "false"},
-            "",
-            ADDRESSES | OTHERS - {"spark.authenticate"},
-        ),
+        ("", {"spark.master": "local[*]"}, ADDRESSES | OTHERS),
+        ("local[2]", {"spark.master": "local[*]"}, ADDRESSES | OTHERS),
+        ("", {"spark.master": "local-cluster[2,1,1024]"}, set()),
+        ("", {"spark.master": "local[*]", "spark.driver.host": "10.0.0.7"}, OTHERS),
+        ("", {"spark.master": "local", "spark.authenticate": "false"}, ADDRESSES | OTHERS - {"spark.authenticate"}),
     ],
 )
 def test_only_a_spark_of_this_machine_is_kept_to_it_and_not_against_its_users_settings(
-    monkeypatch: pytest.MonkeyPatch, remote: str, given: dict[str, str], variable: str, added: set[str]
+    remote: str, given: dict[str, str], added: set[str]
 ) -> None:
-    for name in spark_session._ADDRESS_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    if variable:
-        monkeypatch.setenv(variable, "10.0.0.7")
     assert spark_session._kept_private(Given(given), remote).keys() == added
 
 
@@ -108,8 +57,7 @@ def test_only_a_spark_of_this_machine_is_kept_to_it_and_not_against_its_users_se
 def test_a_jvm_that_does_not_start_has_its_last_lines_shown(tmp_path: Path, verbose: list[str]) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
-    version = """case "$*" in *-version) echo 'openjdk version "17.0.15"' >&2; exit;; esac"""
-    java.write_text(f"#!/bin/sh\n{version}\necho 'no room' >&2\nexit 1\n")
+    java.write_text("#!/bin/sh\necho 'no room' >&2\nexit 1\n")
     java.chmod(0o755)
     environment = {**os.environ, "JAVA_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "jobs.cli", "report", "--warehouse", str(tmp_path / "w"), *verbose]
@@ -117,7 +65,7 @@ def test_a_jvm_that_does_not_start_has_its_last_lines_shown(tmp_path: Path, verb
     assert done.returncode == 1
     assert not done.stdout
     assert "no room" in done.stderr
-    assert "Spark could not start" in done.stderr
+    assert "Spark could not start. It needs Java 17" in done.stderr
     kept = list(tmp_path.glob("*.log"))
     assert len(kept) == (not verbose)
     assert all("no room" in file.read_text() and str(file) in done.stderr for file in kept)
@@ -176,9 +124,8 @@ def test_what_spark_prints_is_no_result(verbose: bool) -> None:
 
 def test_a_file_of_options_is_taken_and_the_command_line_wins(tmp_path: Path) -> None:
     file = tmp_path / "options.toml"
-    file.write_text(
-        'warehouse = "/w"\n[replay]\nreading = "literal"\nscope = "queue"\n[ingest]\nports = [1801, 2103]\n'
-    )
+    text = 'warehouse = "/w"\n[replay]\nreading = "literal"\nscope = "queue"\n[ingest]\nports = [1801, 2103]\n'
+    file.write_text(text, encoding="utf-8-sig")  # with a byte order mark, as editors on Windows write it
     config = Config.load({"scope": "session", "captures": ["a"], "reading": None}, str(file))
     assert (config.warehouse, config.reading, config.scope, config.ports) == ("/w", "literal", "session", (1801, 2103))
     assert (config.bodies, config.overlap) == ("drop", "first")
@@ -201,7 +148,7 @@ def test_help_shows_the_options_of_its_command_and_every_command_takes_them_all(
     assert "--since" in shown
     assert "--seed" not in shown
     assert "msmq-replay report --warehouse" in shown
-    assert command_parser("report").parse_args(["--seed", "3"]).seed == 3
+    assert command_parser("report").parse_args(["--seed", "3"]).seed == "3"
 
 
 def test_a_command_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:

@@ -98,7 +98,7 @@ def test_the_report_lists_what_was_accepted_from_each_machine(tmp_path: Path, st
     with mock.patch.object(demo, "STORIES", STORIES[story]):
         simulate(str(tmp_path), 1, 0, is_demo=True)
     asked = Config.load({"captures": [f"{tmp_path}/*.pcap"], "warehouse": "w"}, None)
-    engine = derive_tables(stamps(capture_files(asked.captures)), asked, {})
+    engine = derive_tables(stamps(capture_files(asked.captures)), asked)
     collected = page.collected_rows(engine, asked)
     values = page.values(collected, asked, "w", Names())
     listed = [dict(zip(values["data"]["columns"], row, strict=True)) for row in values["data"]["lists"]["accepted"]]

@@ -5,10 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,7 @@ import msmq_replay
 from jobs.app import command
 from jobs.app.command import Summary
 from jobs.app.config import DECLARED, Config, parse_time
-from jobs.app.errors import UsageError, scheme_error
+from jobs.app.errors import UsageError
 from jobs.steps import simulate
 
 _VALUES = (
@@ -56,18 +54,14 @@ def test_a_file_of_options_never_raises_anything_but_wrong_use(tmp_path: Path, n
         ("reading = ", "cannot be read"),
         ('colour = "red"', "unknown options: colour"),
         ('reading = "loose"', "reading cannot be 'loose'"),
-        ('scope = "connection"', "scope cannot be 'connection': no sender .*; choose from auto, session"),
+        ('scope = "connection"', "scope cannot be 'connection': choose from auto, session"),
         ('fail_on = "lost,duplicate"\nreading = "literal"', "--fail-on cannot match lost: .* only verdicts"),
         ("ports = []", "ports cannot be"),
-        ("ports = [0]", "0 is no TCP port"),
-        ("captures = ['a', 5]", "captures cannot be"),
+        ("ports = [0]", "ports cannot be 0: it is a whole number from 1 to 65535"),
+        ("captures = 'a\\u0000b'".replace("'", '"'), "captures cannot be"),
         ("disorder = 1.5", "disorder cannot be 1.5"),
         ("claim_seconds = 0", "claim_seconds cannot be 0: it is a whole number from 20 "),
-        ("window_bytes = 0", "window_bytes cannot be 0: it is a whole number from 65536"),
-        ("split_bytes = 0", "split_bytes cannot be 0"),
         ("seed = 9223372036854775808", "seed cannot be"),
-        ("listed_findings = 9223372036854775807", "listed_findings cannot be"),
-        ("warehouse = 'a\\u0000b'".replace("'", '"'), "warehouse cannot be"),
         ("since = '9999-12-31T23:59-23:59'", "since cannot be"),
         (f"seed = {'[' * 5000}", "cannot be read"),
     ],
@@ -79,44 +73,16 @@ def test_options_that_cannot_be_are_named(tmp_path: Path, text: str, said: str) 
         Config.load({}, str(file))
 
 
-def test_a_wrong_key_is_not_printed(tmp_path: Path) -> None:
-    file = tmp_path / "options.toml"
-    file.write_text("names_key = 918273645546372819")
-    with pytest.raises(UsageError, match="names_key") as raised:
-        Config.load({}, str(file))
-    assert "918273" not in str(raised.value)
-
-
-def test_a_key_of_any_bytes_is_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MSMQ_REPLAY_NAMES_KEY", os.fsdecode(b"\xff" * 16))
-    assert Config.load({"names": "hash"}, None).hiding_key == b"\xff" * 16
-
-
-_EXTREMES = {
-    "seed": (0, (1 << 63) - 1),
-    "capture_begins_s": (0, 1, 10**6, 86_400 * 365),
-    "capture_ends_s": (1, 86_400 * 365),
-    "clock_step_s": (1, 86_400 * 365),
-    "ring_file_bytes": (1, 24, 1 << 40),
-    "messages": (1, 2),
-}
-
-
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in _EXTREMES.items() for value in values])
-def test_simulated_traffic_is_written_or_refused_at_the_ends_of_what_options_take(
-    tmp_path: Path, name: str, value: int
-) -> None:
-    given: dict[str, Any] = {"messages": 5, "out": str(tmp_path / "out"), name: value}
-    with suppress(UsageError):
-        simulate.run(Config.load(given, None))
-
-
 @pytest.mark.parametrize(
     ("raised", "code", "said"),
     [
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1, "The disk is full"),
         (RuntimeError("Job aborted.\nCaused by: java.io.IOException: No space left on device"), 1, "The disk is full"),
-        (OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)), 1, "The disk is full"),
+        (
+            ValueError('Error: No FileSystem for scheme "foo"\n\tat x'),
+            2,
+            'open the place (No FileSystem for scheme "foo")',
+        ),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
@@ -152,13 +118,6 @@ def test_captures_that_cannot_be_written_are_a_sentence(tmp_path: Path, capsys: 
         assert "Traceback" not in said
 
 
-def test_a_file_of_options_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
-    """As editors on Windows write it."""
-    file = tmp_path / "options.toml"
-    file.write_text("messages = 5", encoding="utf-8-sig")
-    assert Config.load({}, str(file)).messages == 5
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_interrupted_prints_no_traceback(tmp_path: Path, number: int) -> None:
     command = [sys.executable, "-m", "jobs.cli", "simulate", "--out", str(tmp_path / "out"), "--messages", "1000000"]
@@ -179,10 +138,3 @@ def test_a_run_that_is_interrupted_before_it_has_begun_prints_no_traceback(monke
     with pytest.raises(SystemExit) as ended:
         msmq_replay.script()
     assert ended.value.code == 130
-
-
-def test_a_place_that_spark_cannot_open_is_wrong_use() -> None:
-    error = scheme_error(ValueError('An error occurred: No FileSystem for scheme "foo"\n\tat org.apache.hadoop'))
-    assert isinstance(error, UsageError)
-    assert str(error).startswith('Spark cannot open the place (No FileSystem for scheme "foo"): take a folder')
-    assert scheme_error(ValueError("something else")) is None

@@ -46,5 +46,5 @@ def all_rows(warehouse: Path, tables: Iterable[Table] = TABLES) -> dict[str, lis
 def derived(captures: Path | str) -> Frames:
     """The tables of these captures, derived in this process."""
     options = Config.load({"captures": [str(captures)], "warehouse": "w"}, None)
-    engine = derive_tables(stamps(capture_files(options.captures)), options, {})
+    engine = derive_tables(stamps(capture_files(options.captures)), options)
     return {table.name: engine.read(table) for table in TABLES}

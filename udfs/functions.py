@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import pandas_udf
 
 from schemas import wire
@@ -21,26 +21,6 @@ from udfs.msmq.reference import ParsedPacket
 
 PACKET = row(packet_type=STRING, size=LONG, decodes=BOOL, reason=STRING, detail=STRING)
 """Type and bytes of a packet on its stream, and whether it decodes; if not, why: a code and a sentence."""
-
-
-def msmq_packet(raw: Column | str) -> Column:
-    """Returns PACKET of each packet; null for null."""
-    return _decoded("msmq_packet", raw)
-
-
-def msmq_user_header(raw: Column | str) -> Column:
-    """Returns the fields of UserHeader, [MS-MQMQ] 2.2.19.2; null without one, or if the packet does not decode."""
-    return _decoded("msmq_user_header", raw)
-
-
-def msmq_transaction_header(raw: Column | str) -> Column:
-    """Returns the fields of TransactionHeader, [MS-MQMQ] 2.2.20.5, and null as `msmq_user_header` does."""
-    return _decoded("msmq_transaction_header", raw)
-
-
-def msmq_message_properties(raw: Column | str) -> Column:
-    """Returns the fields of MessagePropertiesHeader, [MS-MQMQ] 2.2.19.3, and null as `msmq_user_header` does."""
-    return _decoded("msmq_message_properties", raw)
 
 
 def register(spark: SparkSession) -> None:
@@ -68,11 +48,6 @@ def _udf(fields: RowType, decode: Decode) -> Any:
         return pd.DataFrame({_FIELD: pd.Series(found, dtype=object)})
 
     return pandas_udf(each, spark_schema(row(**{_FIELD: fields})))  # type: ignore[call-overload]
-
-
-def _decoded(name: str, raw: Column | str) -> Column:
-    column: Column = _udf(*DECODERS[name])(raw)[_FIELD]
-    return column
 
 
 def _packet(raw: bytes) -> dict[str, Any]:

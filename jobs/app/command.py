@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.app.command_line import parse
 from jobs.app.config import Config
-from jobs.app.errors import JobError, disk_error, first_line, scheme_error
-from jobs.app.logs import log, log_as, print_result, step, terminal_bar
-from jobs.app.spark_output import keep_output, memory_error
+from jobs.app.errors import JobError, first_line, known_error
+from jobs.app.logs import log, log_as, print_result, step
+from jobs.app.spark_output import keep_output, spark_said
 from jobs.app.summary_text import for_people
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
     try:
         config = Config.load(options, options["config"])
         log_as(config.log_format)
-        with _ending_in_order(), terminal_bar():
+        with _ending_in_order():
             summary = run(config)
         summary["seconds"] = round(time.monotonic() - began, 1)
         print_result(json.dumps(summary) if config.json else for_people(summary), "The run is done, but its summary")
@@ -66,7 +66,7 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
         log("error", f"msmq-replay {name}: interrupted", command=name, exit_code=exit_code)
         return exit_code
     except Exception as error:
-        if (cause := memory_error(error) or disk_error(error) or scheme_error(error)) is not None:
+        if (cause := known_error(error, spark_said())) is not None:
             cause.details = (f"{type(error).__name__}: {first_line(error)}",)
             return _tell(name, cause)
         log("error", f"msmq-replay {name}: {type(error).__name__}: {first_line(error)}", command=name, exit_code=1)

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG
+from jobs.app.config import COMMA_SEPARATED, DECLARED, DEFAULTS
 
 _TABLES = ("warehouse", "catalog_schema")
 _POSITIONAL = "look"
@@ -30,15 +30,15 @@ COMMANDS: Mapping[str, Command] = {
     "look": Command(
         "read captures at once, without Spark and tables, and say what became of messages",
         (
-            *("out", "fail_on", "bodies", "overlap", "ports", "window_bytes", "quarantine_raw_bytes"),
+            *("out", "fail_on", "bodies", "overlap", "ports", "window_bytes"),
             *("in_memory_bytes", "decode", "reading", "scope", "report"),
         ),
-        ("a.pcap b.pcapng", "/data/pcap --out today.html", "--fail-on lost - < a.pcap"),
+        ("a.pcap b.pcapng", "/data/pcap --out today.html", "--fail-on lost a.pcap"),
         has_tables=False,
     ),
     "nightly": Command(
         "ingest, decode, replay and report, in order",
-        ("captures", "out", "fail_on", "names_skeleton", "ingest", "decode", "replay", "report"),
+        ("captures", "out", "fail_on", "ingest", "decode", "replay", "report"),
         (
             "--captures '/data/pcap/*.pcapng' --warehouse /data/msmq",
             "--captures /data/pcap --catalog-schema main.msmq --fail-on duplicate,out_of_order",
@@ -95,7 +95,6 @@ COMMANDS: Mapping[str, Command] = {
         ("--out msmq.lua", "--out ~/.local/lib/wireshark/plugins/msmq.lua"),
         has_tables=False,
     ),
-    "decode-packet": Command("print one packet, given as hexadecimal or in a file, as a tree"),
 }
 
 
@@ -121,15 +120,13 @@ def command_parser(command: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", metavar="FILE", help="TOML file of options; conf/base.toml shows them all")
     if command == _POSITIONAL:
-        text = f"{DECLARED['captures'].help}; - is standard input, read to its end"
+        text = DECLARED["captures"].help
         parser.add_argument(
             "captures", nargs="*", action="extend", default=argparse.SUPPRESS, metavar="FILE", help=text
         )
     groups: dict[str, argparse._ArgumentGroup] = {}
     everywhere = ("json", "log_format", *(("verbose", *_TABLES) if declared.has_tables else ()))
     for name, option in DECLARED.items():
-        if name == NO_FLAG:
-            continue
         is_shown = name in everywhere or name in declared.shown or option.section in declared.shown
         if is_shown and option.section not in groups:
             groups[option.section] = parser.add_argument_group(option.section or "all commands")
@@ -141,16 +138,12 @@ def command_parser(command: str) -> argparse.ArgumentParser:
             flags = ("-v", flag) if name == "verbose" else (flag,)
             target.add_argument(*flags, action="store_true", default=None, help=text)
             continue
-        repeated = isinstance(default, tuple) and name not in ("ports", "fail_on")
+        repeated = isinstance(default, tuple) and name not in COMMA_SEPARATED
         if is_shown and (repeated or default not in ("", ())):
             listed = ",".join(map(str, default)) if isinstance(default, tuple) else default
             text += "; repeatable" if repeated else f"; default {listed}"
+        choices = f"{{{','.join(option.choices)}}}" if option.choices else name.rpartition("_")[2].upper()
         target.add_argument(
-            flag,
-            action="append" if repeated else "store",
-            type=type(default) if isinstance(default, int | float) else str,
-            choices=option.choices if name != "fail_on" and option.choices else None,
-            metavar=option.metavar or (None if option.choices else name.rpartition("_")[2].upper()),
-            help=text,
+            flag, action="append" if repeated else "store", metavar=option.metavar or choices, help=text
         )
     return parser

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
 
 from jobs.app.errors import UsageError
-from jobs.app.text_files import read_local
+from jobs.app.text_files import read_text
 from schemas.ingest import Bodies
 from schemas.replay import FindingKind, Reading, Scope, Severity, Verdict
 from udfs.passes.options import IngestOptions
@@ -25,8 +24,8 @@ DEMO = "demo"
 """The value of `scenario` that tells a story."""
 LAST, ALL = "last", "all"
 """Values of `since` that are no times."""
-NO_FLAG = "names_key"
-"""The option that the command line does not take, because other users of the machine could read it there."""
+COMMA_SEPARATED = ("ports", "fail_on")
+"""Lists that a text with commas can give."""
 
 _KEY_VARIABLE = "MSMQ_REPLAY_NAMES_KEY"
 _SHORTEST_KEY = 16  # bytes
@@ -51,14 +50,11 @@ class Option:
     """A further sentence for the template."""
     least: int = 0
     most: int = _MOST
-    """Bounds of a whole number."""
+    """Bounds of a number."""
 
 
-def _option(
-    default: Any, help_text: str, *, section: str = "", choices: Iterable[str] = (), secret: bool = False, **more: Any
-) -> Any:
-    option = Option(help_text, section, tuple(map(str, choices)), **more)
-    return field(default=default, repr=not secret, metadata={"option": option})
+def _option(default: Any, help_text: str, *, section: str = "", choices: Iterable[str] = (), **more: Any) -> Any:
+    return field(default=default, metadata={"option": Option(help_text, section, tuple(map(str, choices)), **more)})
 
 
 _ingest, _decode, _replay, _maintain, _report, _simulate = (
@@ -66,6 +62,7 @@ _ingest, _decode, _replay, _maintain, _report, _simulate = (
 )
 _rows = partial(_report, most=_MOST_ROWS)
 _seconds = partial(_simulate, most=_MOST_SECONDS)
+_share = partial(_simulate, most=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +99,6 @@ class Config:
         choices=FAIL_ON,
         metavar="LIST",
     )
-    names_skeleton: str = _option(
-        "",
-        "nightly: write a names file here with all GUIDs, addresses and queues seen, to be filled in; names that it or "
-        "--names-file has are kept",
-        metavar="FILE",
-    )
 
     bodies: str = _ingest(Bodies.DROP.value, "whether packets.raw holds message bodies", choices=Bodies)
     overlap: str = _ingest(
@@ -116,7 +107,9 @@ class Config:
         choices=Overlap,
         reason="first is what Windows Vista, Server 2008 and later do.",
     )
-    ports: tuple[int, ...] = _ingest(_INGEST.ports, "TCP ports that carry MSMQ, [MS-MQQB] 2.1.1", metavar="PORTS")
+    ports: tuple[int, ...] = _ingest(
+        _INGEST.ports, "TCP ports that carry MSMQ, [MS-MQQB] 2.1.1", metavar="PORTS", least=1, most=(1 << 16) - 1
+    )
     split_bytes: int = _ingest(
         _INGEST.split_bytes,
         "bytes of a capture that one task reads",
@@ -128,12 +121,6 @@ class Config:
         "bytes that a segment may lie behind the newest one of its direction and still fill a gap",
         reason="A task holds this much of each direction of one connection.",
         least=1 << 16,  # a segment
-    )
-    quarantine_raw_bytes: int = _ingest(
-        _INGEST.quarantine_raw_bytes,
-        "bytes kept of each quarantined run",
-        reason="Its length and place are kept in any case. With bodies = drop, only of packets that do not decode.",
-        most=1 << 30,  # Spark's rows are smaller than 2 GiB
     )
     claim_seconds: int = _ingest(
         3600,
@@ -153,12 +140,9 @@ class Config:
 
     names: str = _decode(
         "keep",
-        "labels and names of queues and senders as they are, or as HMAC-SHA-256 under a key",
+        f"labels and names of queues and senders as they are, or as HMAC-SHA-256 under the key in {_KEY_VARIABLE}",
         choices=("keep", "hash"),
         reason="packets.raw, packets.trailer, quarantine.raw and internal_connections hold them in any case.",
-    )
-    names_key: str = _decode(
-        "", f"the key, the same every night; better in the environment, {_KEY_VARIABLE}", secret=True
     )
 
     in_memory_messages: int = _replay(
@@ -236,10 +220,8 @@ class Config:
     )
     seed: int = _simulate(1, "the same seed makes the same traffic")
     messages: int = _simulate(1000, "transactional messages, of all senders together")
-    smallest_body: int = _simulate(100, "bytes of the smallest message body")
-    largest_body: int = _simulate(4000, "bytes of the largest message body")
-    disorder: float = _simulate(0.1, "share of transactions, and of TCP segments, that have a fault")
-    capture_loss: float = _simulate(0.0, "share of frames that the capture loses, at times several in a row")
+    disorder: float = _share(0.1, "share of transactions, and of TCP segments, that have a fault")
+    capture_loss: float = _share(0.0, "share of frames that the capture loses, at times several in a row")
     capture_begins_s: int = _seconds(0, "seconds of traffic before the capture begins, in the middle of connections")
     capture_ends_s: int = _seconds(0, "seconds of traffic after which the capture is cut inside a record; 0: never")
     situations: bool = _simulate(
@@ -250,9 +232,6 @@ class Config:
     )
     mirrored: bool = _simulate(False, "capture every frame twice, as a mirror port may")
     clock_step_s: int = _seconds(0, "seconds by which the capture's clock steps back, 20 s after the traffic began")
-    ring_file_bytes: int = _simulate(
-        0, "bytes of one file of the ring buffer; 0: a quarter of the traffic, at most 1 GiB"
-    )
 
     @classmethod
     def load(cls, given: Mapping[str, Any], file: str | None) -> Self:
@@ -273,16 +252,15 @@ class Config:
             )
         if config.names == "hash" and len(config.hiding_key or b"") < _SHORTEST_KEY:
             raise UsageError(
-                f"To hash names, set {_KEY_VARIABLE} in the environment (or names_key in a file that only the job can "
-                f"read) to a secret of at least {_SHORTEST_KEY} bytes."
+                f"To hash names, set {_KEY_VARIABLE} in the environment to a secret of at least {_SHORTEST_KEY} bytes, "
+                "the same every night."
             )
         return config
 
     @property
     def hiding_key(self) -> bytes | None:
         """Returns the key that names are hashed with; None when they are kept."""
-        key = self.names_key or os.environ.get(_KEY_VARIABLE, "")
-        return key.encode("utf-8", "surrogateescape") if self.names == "hash" else None
+        return os.fsencode(os.environ.get(_KEY_VARIABLE, "")) if self.names == "hash" else None
 
     @property
     def ingest(self) -> IngestOptions:
@@ -293,7 +271,6 @@ class Config:
             keep_bodies=self.bodies == Bodies.KEEP,
             split_bytes=self.split_bytes,
             window_bytes=self.window_bytes,
-            quarantine_raw_bytes=self.quarantine_raw_bytes,
             hiding_key=self.hiding_key,
         )
 
@@ -318,7 +295,7 @@ def parse_time(text: Any) -> datetime:
 def _read(file: str, names: set[str]) -> dict[str, Any]:
     """Returns the keys of all sections of a file together; no key stands in two sections."""
     try:
-        tree = tomllib.loads(read_local(Path(file)).decode("utf-8-sig"))
+        tree = tomllib.loads(read_text(file))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"The configuration {file} cannot be read: {error}.") from error
     flat: dict[str, Any] = {}
@@ -330,85 +307,44 @@ def _read(file: str, names: set[str]) -> dict[str, Any]:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Returns the value in its option's type.
+    """Returns the value in its option's type; the elements of a list each in theirs.
 
     Raises:
-        UsageError: it is of another type, or the option cannot have it.
+        UsageError: the option cannot have it.
     """
-    default, option = getattr(DEFAULTS, name), DECLARED[name]
+    default = getattr(DEFAULTS, name)
     if name == "since" and value not in (LAST, ALL):
         parse_time(value)
-    if isinstance(default, tuple):
-        return _several(name, value, option)
-    if isinstance(default, bool):
-        return _of_type(name, value, bool, "it is true or false")
-    if isinstance(default, float):
-        share = _of_type(name, value, int | float, "it is a share, from 0 to 1")
-        return float(_within(name, share, 0, 1, "it is a share, from 0 to 1"))
-    if isinstance(default, int):
-        why = f"it is a whole number from {option.least} to {option.most}"
-        return _within(name, _of_type(name, value, int, why), option.least, option.most, why)
-    return _one_of(name, _text(name, value), option.choices)
-
-
-def _several(name: str, value: Any, option: Option) -> tuple[Any, ...]:
-    """Returns the parts of a list, or of a text with commas for `ports` and `fail_on`."""
+    if not isinstance(default, tuple):
+        return _single(name, value, type(default))
     if isinstance(value, str):
-        value = value.split(",") if name in ("ports", "fail_on") else [value]
-    parts = _of_type(name, value, list | tuple, "it is a list")
-    if name == "ports":
-        if not parts:
-            raise _wrong(name, value, "it has at least one TCP port")
-        return tuple(_port(name, part) for part in parts)
-    texts = [_text(name, part) for part in parts]
-    if name == "fail_on":
-        return tuple(_one_of(name, part, option.choices) for part in map(str.strip, texts) if part)
-    return tuple(texts)
+        value = [part for part in map(str.strip, value.split(",")) if part] if name in COMMA_SEPARATED else [value]
+    if not isinstance(value, list | tuple) or len(value) < len(default):
+        raise _wrong(name, value, "it is a list" if not default else "it is a list of at least one")
+    return tuple(_single(name, part, type(default[0]) if default else str) for part in value)
 
 
-def _of_type(name: str, value: Any, kind: Any, why: str) -> Any:
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise _wrong(name, value, why)
-    return value
-
-
-def _within(name: str, value: Any, least: int, most: int, why: str) -> Any:
-    if not least <= value <= most:
-        raise _wrong(name, value, why)
-    return value
-
-
-def _text(name: str, value: Any) -> str:
-    """Returns a text that can be a path."""
-    text: str = _of_type(name, value, str, "it is a text")
-    if "\0" in text:
-        raise _wrong(name, value, "it has a null character")
-    return text
-
-
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
-    if choices and value not in choices:
-        gone = "no sender numbers its messages by connection; " if (name, value) == ("scope", "connection") else ""
-        raise _wrong(name, value, f"{gone}choose from {', '.join(choices)}")
-    return value
-
-
-def _port(name: str, value: Any) -> int:
+def _single(name: str, value: Any, kind: type[bool] | type[int] | type[float] | type[str]) -> Any:
+    option = DECLARED[name]
     try:
-        port = int(_of_type(name, value, int | str, "it is a TCP port"))
-    except ValueError:
-        port = -1
-    if not 0 < port < 1 << 16:
-        raise _wrong(name, value, f"{_shown(value)} is no TCP port")
-    return port
+        if isinstance(value, list | tuple | dict) or isinstance(value, bool) is not (kind is bool):
+            raise TypeError  # noqa: TRY301 - as a conversion does
+        found: Any = value if kind is bool else kind(str(value))
+    except (TypeError, ValueError):
+        raise _wrong(name, value, f"it is {_KINDS[kind]}") from None
+    if kind in (int, float) and not option.least <= found <= option.most:
+        raise _wrong(name, value, f"it is {_KINDS[kind]} from {option.least} to {option.most}")
+    if option.choices and found not in option.choices:
+        raise _wrong(name, value, f"choose from {', '.join(option.choices)}")
+    if "\0" in str(found):
+        raise _wrong(name, value, "it has a null character")
+    return found
+
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
 def _wrong(name: str, value: Any, why: str) -> UsageError:
-    """Returns an error that says why an option cannot have a value; the value of a secret is not shown."""
-    cannot = "cannot have this value" if name == NO_FLAG else f"cannot be {_shown(value)}"
-    return UsageError(f"The option {name} {cannot}: {why}.")
-
-
-def _shown(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return UsageError(f"The option {name} cannot be {shown}: {why}.")

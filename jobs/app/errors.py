@@ -3,10 +3,6 @@
 import re
 from collections.abc import Collection
 
-_FULL = re.compile("No space left on device|Disk quota exceeded")
-"""What the operating system says, and with it Python, Arrow, delta-rs and the JVM."""
-_UNKNOWN_SCHEME = re.compile(r"No FileSystem for scheme \S+")
-
 
 class JobError(Exception):
     """Says why the run failed."""
@@ -27,26 +23,43 @@ def first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-def disk_error(error: BaseException | None) -> JobError | None:
-    """Returns what to do if the error, or what caused it, is a disk that is full."""
+_KNOWN: tuple[tuple[str, type[JobError], str], ...] = (
+    (
+        "java.lang.OutOfMemoryError",
+        JobError,
+        (
+            "Spark's JVM ran out of memory. The next run does the step again: give it more memory, as in "
+            "PYSPARK_SUBMIT_ARGS='--driver-memory 6g pyspark-shell', or less at a time with --in-memory-bytes 0 "
+            "--in-memory-messages 0."
+        ),
+    ),
+    (
+        "No space left on device|Disk quota exceeded",  # of Python, Arrow, delta-rs and the JVM
+        JobError,
+        (
+            "The disk is full. The next run rolls back what this one wrote: make room in the warehouse and in the "
+            "folder for temporary files (TMPDIR)."
+        ),
+    ),
+    (
+        r"No FileSystem for scheme \S+",
+        UsageError,
+        "Spark cannot open the place ({}): take a folder, or a file system that it has the jars for.",
+    ),
+)
+"""What says that a cause is a known one, and the error that says what to do."""
+
+
+def known_error(error: BaseException | None, spark_said: str = "") -> JobError | None:
+    """Returns what to do if the cause is a known one: of the error, what caused it, or what Spark's JVM said."""
+    said = [spark_said]
     while error is not None:
-        if _FULL.search(str(error)):
-            return JobError(
-                "The disk is full. The next run rolls back what this one wrote: make room in the warehouse and in the "
-                "folder for temporary files (TMPDIR)."
-            )
+        said.append(str(error))
         error = error.__cause__ or error.__context__
+    for pattern, kind, sentence in _KNOWN:
+        if found := re.search(pattern, "\n".join(said)):
+            return kind(sentence.format(found[0]))
     return None
-
-
-def scheme_error(error: BaseException) -> UsageError | None:
-    """Returns what is wrong if Spark knows no file system for the beginning of a place, such as `foo://`."""
-    unknown = _UNKNOWN_SCHEME.search(str(error))
-    if unknown is None:
-        return None
-    return UsageError(
-        f"Spark cannot open the place ({unknown[0]}): take a folder, or a file system that it has the jars for."
-    )
 
 
 class ConflictError(JobError):

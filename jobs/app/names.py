@@ -5,7 +5,6 @@ TOML has the tables `queue_managers` (GUID or address = "name") and `queues` (fo
 """
 
 import csv
-import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -14,7 +13,6 @@ from ipaddress import ip_address
 from uuid import UUID
 
 from jobs.app.errors import UsageError
-from jobs.app.logs import printable
 from jobs.app.text_files import read_text
 
 QUEUE_MANAGERS, QUEUES = "queue_managers", "queues"
@@ -51,13 +49,6 @@ class Names:
         yield from (("queue_manager", original, name) for original, name in sorted(self.queue_managers.items()))
         yield from (("queue", original, name) for original, name in sorted(self.queues.items()))
 
-    def over(self, others: "Names") -> "Names":
-        """Returns these names, and those of `others` for what is not named here."""
-        return Names(
-            {**others.queue_managers, **self.queue_managers},
-            {**others.queues, **self.queues},
-        )
-
     @classmethod
     def read(cls, uri: str) -> "Names":
         """Returns the names of a file; none without a file.
@@ -81,7 +72,7 @@ class Names:
             key = original.casefold() if is_queue else _machine_key(original)
             if key is None:
                 raise ValueError(f"{original!r} is neither a GUID nor an address")
-            if name:  # an empty one is of a skeleton that was not filled in
+            if name:  # an empty one counts as none
                 (queues if is_queue else managers)[key] = name
         return cls(managers, queues)
 
@@ -116,26 +107,3 @@ def _of_csv(text: str) -> Iterator[tuple[bool, str, str]]:
         original, name = (row["original"] or "").strip(), (row["name"] or "").strip()
         if original:
             yield _machine_key(original) is None, original, name
-
-
-def skeleton(seen: Iterable[tuple[bool, str, str, str]]) -> str:
-    """Returns a names file in TOML to be filled in.
-
-    Each of `seen` is whether it is a queue, the original, a name that the wire tells or an empty text, and what a
-    person may know it by.
-    """
-    ordered = sorted(seen)
-    lines = ["# Names of queue managers and queues, for --names-file. An empty name counts as none."]
-    for is_queue, table in ((False, QUEUE_MANAGERS), (True, QUEUES)):
-        lines += ["", f"[{table}]"]
-        for of_queue, original, name, about in ordered:
-            if of_queue == is_queue:
-                entry = f"{_quoted(original)} = {_quoted(name)}"
-                lines.append(f"{entry}  # {printable(about)}" if about else entry)
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    """Returns a basic string of TOML, which has the escapes of JSON; a text that cannot be seen is escaped."""
-    quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)

@@ -1,13 +1,8 @@
-"""Knows the file that Spark's JVM writes to, and reads in it why a run failed; needs no Spark."""
+"""Knows the file that Spark's JVM writes to; needs no Spark."""
 
 import shutil
 import tempfile
 from pathlib import Path
-
-from jobs.app.errors import JobError
-
-_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
-_LAST_LINES = 10
 
 
 class SparkOutput:
@@ -30,20 +25,6 @@ def keep_output() -> Path | None:
     return SparkOutput.path
 
 
-def memory_error(error: Exception) -> JobError | None:
-    """Returns what to do if Spark's JVM ran out of memory, which may have ended it before it could say so."""
-    said = str(error) if SparkOutput.path is None else SparkOutput.path.read_text(errors="replace") + str(error)
-    if _OUT_OF_MEMORY not in said:
-        return None
-    return JobError(
-        "Spark's JVM ran out of memory. The next run does the step again: give it more memory, as in "
-        "PYSPARK_SUBMIT_ARGS='--driver-memory 6g pyspark-shell', or less at a time with --in-memory-bytes 0 "
-        "--in-memory-messages 0."
-    )
-
-
-def last_lines() -> tuple[str, ...]:
-    """Returns the last lines that Spark wrote."""
-    if SparkOutput.path is None:
-        return ()
-    return tuple(SparkOutput.path.read_text(errors="replace").splitlines()[-_LAST_LINES:])
+def spark_said() -> str:
+    """Returns what Spark wrote to its file; an empty text if there is none."""
+    return SparkOutput.path.read_text(errors="replace") if SparkOutput.path else ""

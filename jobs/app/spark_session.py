@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,9 @@ from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from jobs.app.errors import JobError
-from jobs.app.spark_output import SparkOutput, last_lines
+from jobs.app.spark_output import SparkOutput, spark_said
 from jobs.app.temporary import private_folder
 
-_OLDEST_JAVA = 17
 _NEEDED = {
     # Else Spark replaces ${env:NAME} in a statement, as a path or a name may have it.
     "spark.sql.variable.substitute": "false",
@@ -47,7 +46,6 @@ FOR_FEW_ROWS = {
 }
 _LOOPBACK = "127.0.0.1"
 _ADDRESSES = {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
-_ADDRESS_VARIABLES = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_PUBLIC_DNS")
 _PRIVATE = {
     # The secret is a random one, which nobody else needs.
     "spark.authenticate": "true",
@@ -66,6 +64,9 @@ ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Code that need not count calls for the second compiler runs faster: a small night takes a quarter less time."""
 _NO_FILE = "-XX:-UsePerfData"
 """Else a JVM leaves a folder in /tmp, whatever its folder for temporary files is; Spark's own has this by default."""
+_STDERR = 2
+_LAST_LINES = 10
+"""Lines of Spark's output that are shown if it does not start."""
 _PACKAGES = "spark.jars.packages"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
@@ -85,7 +86,7 @@ def open_session(application: str, *, verbose: bool = False, is_short: bool = Fa
     run `is_short`, it compiles with its first compiler only.
 
     Raises:
-        JobError: Java is missing or too old, or Spark cannot start, in one sentence each.
+        JobError: Spark cannot start.
     """
     session = _session(application, verbose=verbose, is_short=is_short)
     for key, value in _NEEDED.items():
@@ -148,7 +149,7 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
     SPARK_REMOTE=local[2] starts a Connect server on this machine as well, with the settings of a new session.
 
     Raises:
-        JobError: Java is missing or too old, or Spark cannot start, in one sentence each.
+        JobError: Spark cannot start.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -158,11 +159,10 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
     if remote and not remote.startswith("local"):
         return builder.getOrCreate()
     starts_jvm = "PYSPARK_GATEWAY_PORT" not in os.environ  # else spark-submit has started it
-    settings, output = spark_defaults(), 2
+    settings, output = spark_defaults(), _STDERR
     if is_short:
         settings[_JAVA_OPTIONS] += f" {ONE_COMPILER}"
     if starts_jvm:
-        _require_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers with the same packages
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", _NO_FILE)  # of the JVM that finds out how to start Spark's
         folder = private_folder()  # for the JVM's temporary files, blocks and shuffles among them
@@ -170,19 +170,17 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
         settings[_JAVA_OPTIONS] += f' "-Djava.io.tmpdir={folder}"'
         output = output if verbose else SparkOutput.create(folder)
     try:
-        with _jvm_writing_to(output):
-            if starts_jvm:
-                settings |= _kept_private(_start_jvm(settings), remote)
-            for key, value in settings.items():
-                builder = builder.config(key, value)
-            spark = builder.getOrCreate()
+        if starts_jvm:
+            settings |= _kept_private(_start_jvm(settings, output), remote)
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
-        message = (
-            "Spark could not start: most often Delta Lake's jars could not be fetched. The first start needs a Maven "
-            "repository (or set spark.jars.ivySettings, or copy the jars and set spark.jars); later ones work offline."
+        failure = JobError(
+            "Spark could not start. It needs Java 17 or later (JAVA_HOME). Its first start also needs a Maven "
+            "repository with Delta Lake's jars (or set spark.jars.ivySettings, or copy the jars and set spark.jars)."
         )
-        failure = JobError(message)
-        failure.details = last_lines()
+        failure.details = tuple(spark_said().splitlines()[-_LAST_LINES:])
         raise failure from error
     try:
         spark.sql("SHOW DATABASES").collect()  # loads the catalog, and with it Delta
@@ -213,13 +211,20 @@ def _end_jvm(process: int, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start_jvm(settings: dict[str, str]) -> Any:
-    """Starts the JVM, without a Spark in it yet, and returns the settings that it has: what its user set among them."""
+def _start_jvm(settings: dict[str, str], output: int) -> Any:
+    """Starts the JVM, without a Spark in it yet, and returns the settings that it has: what its user set among them.
+
+    All its output goes to the file descriptor `output`, as stdout is for the summary, and Delta's VACUUM prints there.
+    """
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - a Connect client need not have py4j
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - the same
 
     remote = os.environ.pop("SPARK_REMOTE", None)  # spark-submit would take itself for a client
     try:
-        SparkContext._ensure_initialized(conf=SparkConf().setAll(list(settings.items())))  # noqa: SLF001 - the same
+        if SparkContext._gateway is None:  # noqa: SLF001 - PySpark has no other way
+            conf, to_output = SparkConf().setAll(list(settings.items())), {"stdout": output, "stderr": output}
+            gateway = launch_gateway(conf, to_output)  # type: ignore[no-untyped-call]
+            SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - the same
     finally:
         if remote is not None:
             os.environ["SPARK_REMOTE"] = remote
@@ -233,49 +238,5 @@ def _kept_private(given: Any, remote: str) -> dict[str, str]:
     """
     if not _LOCAL.fullmatch(remote or given.get("spark.master", "")):
         return {}
-    is_addressed = any(map(given.contains, _ADDRESSES)) or any(map(os.environ.get, _ADDRESS_VARIABLES))
-    wanted = _PRIVATE if is_addressed else _PRIVATE | _ADDRESSES
+    wanted = _PRIVATE if any(map(given.contains, _ADDRESSES)) else _PRIVATE | _ADDRESSES
     return {key: value for key, value in wanted.items() if not given.contains(key)}
-
-
-@contextmanager
-def _jvm_writing_to(target: int) -> Iterator[None]:
-    """Gives a JVM that starts meanwhile the file descriptor `target` for all its output.
-
-    Its standard output must not be that of the command, which is for the summary: Delta's VACUUM prints. What other
-    threads of this process log meanwhile goes where it went before.
-    """
-    own: dict[int, int] = {}
-    stdout, stderr = 1, 2
-    for descriptor in (stdout, stderr):
-        with suppress(OSError):  # it is closed
-            own[descriptor] = os.dup(descriptor)
-    logging = ExitStack()
-    if stderr in own:
-        same = os.fdopen(os.dup(own[stderr]), "w", buffering=1)  # stays open while another thread writes to it
-        logging.enter_context(redirect_stderr(same))
-    for descriptor in own:
-        with suppress(OSError):  # stderr, the target, is closed
-            os.dup2(target, descriptor)
-    try:
-        yield
-    finally:
-        logging.close()
-        for descriptor, kept in own.items():
-            os.dup2(kept, descriptor)
-            os.close(kept)
-        if target not in (1, 2):
-            os.close(target)
-
-
-def _require_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
-    cure = f"install Java {_OLDEST_JAVA} or set JAVA_HOME to it"
-    if java is None:
-        raise JobError(f"Java was not found: {cure}.")
-    answer = subprocess.run([java, _NO_FILE, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
-    version = re.search(r'version "(?:1\.)?(\d+)', answer)
-    if version is None or int(version[1]) < _OLDEST_JAVA:
-        found = f"is version {version[1]}" if version else "does not run"
-        raise JobError(f"The Java at {java} {found}: {cure}.")

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jobs.app.logs import in_shell, printable
-from jobs.app.standard_input import STANDARD_INPUT
 from schemas.incidents import IncidentOutcome
 
 _COLUMN = 22
@@ -21,7 +20,6 @@ _IN_OTHERS = {
     "severities",
     "findings_by_severity",
     "worst_incidents",
-    "decoded_alone",
     "books",
     "seconds",
 }
@@ -165,11 +163,10 @@ def _proof(packets: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for uri, roles in frames.items():
         named = ", ".join(f"frame {number} ({role})" for number, role in roles.items())
-        lines.append(f"Proof: {named} of {'standard input' if uri == STANDARD_INPUT else uri}")
+        lines.append(f"Proof: {named} of {uri}")
         shown = f"frame.number in {{{', '.join(map(str, roles))}}}"
-        can_open = uri != STANDARD_INPUT and "://" not in uri
         command = f"wireshark -r {in_shell(uri)} -Y '{shown}'"
-        lines.append(f"In Wireshark: {command}" if can_open else f"Display filter: {shown}")
+        lines.append(f"In Wireshark: {command}" if "://" not in uri else f"Display filter: {shown}")
     return lines
 
 

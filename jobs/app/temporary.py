@@ -8,7 +8,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from jobs.app.errors import JobError, disk_error
+from jobs.app.errors import JobError, known_error
 
 _PREFIX = "msmq-replay-run-"
 _ATTEMPTS = 5
@@ -25,7 +25,7 @@ def private_folder() -> Path:
     try:
         return _new_folder()
     except OSError as error:
-        raise disk_error(error) or JobError(f"No folder for temporary files can be made: {error}") from error
+        raise known_error(error) or JobError(f"No folder for temporary files can be made: {error}") from error
 
 
 def _new_folder() -> Path:

@@ -1,17 +1,13 @@
-"""Reads and writes small files: on any file system of `pyarrow.fs`, or what a command line names on this machine."""
+"""Reads and writes small files, on any file system of `pyarrow.fs`."""
 
-import stat
 import uuid
 from pathlib import Path
-from typing import BinaryIO
 
 from pyarrow import fs
 
 from jobs.app.errors import JobError
 from udfs.capture.files import locate
 
-MOST_BYTES = 64 << 20
-"""More than any file needs that is read whole."""
 _NOT_REGULAR = "it is a folder, a pipe or a device, and no regular file"
 """A pipe may block, and a device may never end."""
 
@@ -29,30 +25,6 @@ def read_text(uri: str, most: int | None = None) -> str:
     with filesystem.open_input_stream(path) as file:
         data: bytes = file.read(most)
     return data.decode("utf-8-sig", "strict" if most is None else "replace")
-
-
-def read_local(path: Path) -> bytes:
-    """Returns the bytes of a file of this machine.
-
-    Raises:
-        OSError: it cannot be read, is no regular file, or has more than MOST_BYTES.
-    """
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(_NOT_REGULAR)
-    with path.open("rb") as file:
-        return read_all(file)
-
-
-def read_all(file: BinaryIO) -> bytes:
-    """Returns what is left of a file.
-
-    Raises:
-        OSError: it cannot be read, or has more than MOST_BYTES.
-    """
-    data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise OSError(f"it has more than {MOST_BYTES >> 20} MiB")
-    return data
 
 
 def write_text(uri: str, text: str) -> None:

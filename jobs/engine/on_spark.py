@@ -27,7 +27,6 @@ from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.judging import PIECE_BYTES
 from schemas.messages import HANDSHAKES
-from schemas.pings import PINGS
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES
 from schemas.staging import TIMES
 from schemas.table import RowType, Table, row, row_type, spark_schema
@@ -39,7 +38,7 @@ from udfs.passes.options import Pass
 Rows: TypeAlias = Any
 """A DataFrame of Spark with many rows, or one of Polars with few, in this process."""
 Operation = TypeVar("Operation", bound=Callable[..., Any])
-_OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE, PINGS)
+_OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE)
 """Tables that a night may have no rows for: asking costs less than a commit."""
 _FEW = {
     *(CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, HANDSHAKES),

@@ -26,7 +26,6 @@ from schemas.ingest import (
     STREAM_GAPS,
     STREAMS,
 )
-from schemas.pings import PINGS
 from schemas.table import STRING, Table, row
 from udfs.derive.frames import derives
 from udfs.passes.assemble import assemble_connections
@@ -176,7 +175,6 @@ def collect_changes(engine: Engine[T], extracted: Extracted[T], assembled: Assem
         STREAM_GAPS: engine.pick(rows, "gap"),
         PACKETS: engine.union(engine.run(framed, unpack(), staging.PACKET), engine.pick(rows, "packet")),
         QUARANTINE: engine.union(engine.pick(rows, "quarantine"), faults, unreadable),
-        PINGS: engine.join(engine.pick(extracted.rows, "ping", "capture"), ids, ["capture"]),
     }
     captures = capture_rows(extracted.captures, _brought(engine, engine.pick(extracted.rows, "count", "capture")))
     connections = engine.union(states, others, engine.pick(planned, "obsolete"))

@@ -138,7 +138,6 @@ def find_by_facts(
         handshakes=sources.handshakes,
         quarantine=sources.quarantine,
         captures=sources.captures,
-        pings=sources.pings,
     )
     several = engine.one(streams_of_several, ends=ends)
     sent = engine.one(sent_by_several, verdicts=verdicts, streams=several)

@@ -7,7 +7,6 @@ from typing import Generic
 from jobs.engine.engine import Engine, T
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
-from schemas.pings import PINGS
 from schemas.replay import ENDS, STATES
 from schemas.table import Table
 from udfs.derive.replay.scopes import TRANSACTIONAL
@@ -26,7 +25,6 @@ class Sources(Generic[T]):
     captures: T
     packets: T
     session_acks: T
-    pings: T
     states_before: T
     """STATES of the previous warehouse; no rows without one."""
     ends_before: T
@@ -53,7 +51,6 @@ COLUMNS: Mapping[Table, tuple[str, ...]] = {
         *("capture_id", "captured_at", "captured_ns", "first_frame"),
     ),
     SESSION_ACKS: ("stream_id", "stream_offset", "captured_ns", "capture_id", "last_frame", "window_size"),
-    PINGS: (),
 }
 """The tables that a replay reads, and which columns of theirs; without any, all."""
 SOURCES = tuple(COLUMNS)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from jobs.app.code_version import VERSION
-from jobs.app.config import DECLARED, DEFAULTS, NO_FLAG, Config
+from jobs.app.config import DECLARED, DEFAULTS, Config
 from jobs.report_page.messages import Machines, by_key, saved, severity
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, MEANING, Outcome, count_column
@@ -85,7 +85,7 @@ def changed_options(config: Config) -> list[tuple[str, str]]:
     changed = (
         (name, getattr(config, name))
         for name, option in DECLARED.items()
-        if option.section in _TELLING and name != NO_FLAG and getattr(config, name) != getattr(DEFAULTS, name)
+        if option.section in _TELLING and getattr(config, name) != getattr(DEFAULTS, name)
     )
     return [(name, ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)) for name, value in changed]
 

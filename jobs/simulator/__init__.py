@@ -20,10 +20,10 @@ from jobs.simulator.managers import Receiver, Router, Sender
 from jobs.simulator.near_end import NearEnd
 from jobs.simulator.network import Network
 from jobs.simulator.truth import TRUTH, Truth
-from jobs.simulator.world import LARGEST_BODY, World
+from jobs.simulator.world import World
 from schemas.replay import FindingKind
 
-__all__ = ["BRANCHES", "CAPTURE_PREFIX", "LARGEST_BODY", "NAMES", "START_NS", "TRUTH", "simulate"]
+__all__ = ["BRANCHES", "CAPTURE_PREFIX", "NAMES", "START_NS", "TRUTH", "simulate"]
 
 START_NS = 1_772_438_400 * SECOND  # 2026-03-02 08:00 UTC
 CAPTURE_PREFIX = "simulated"

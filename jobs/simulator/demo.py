@@ -7,7 +7,6 @@ it is sent, a message of South vanishes at 08:05, so that the hub refuses all th
 
 from dataclasses import replace
 
-from jobs.app.names import skeleton
 from jobs.simulator.branches import Branch, Fault, Habits
 from jobs.simulator.events import SECOND, Events, Faults
 from jobs.simulator.managers import Receiver, Router, Sender
@@ -59,8 +58,8 @@ def populate(world: World) -> str:
     hub = Receiver(world.rng, events, 0)
     router = Router(world, 0, hub)  # none of the branches needs it
     hub_address = str(hub.addresses[4])
-    known = [(False, str(hub.guid), "Hub", hub_address), (False, hub_address, "Hub", "")]
-    known += [(True, rf"DIRECT=OS:hub\private$\{name}", name.capitalize(), "") for name in ("orders", "stock")]
+    managers = {str(hub.guid): "Hub", hub_address: "Hub"}
+    queues = {rf"DIRECT=OS:hub\private$\{name}": name.capitalize() for name in ("orders", "stock")}
     for index, (branch, planned, quota) in enumerate(STORIES):
         script = _Script(events, *planned)
         sender = Sender(
@@ -68,6 +67,10 @@ def populate(world: World) -> str:
         )
         events.after((index + 1) * _MINUTE, sender.start)
         name, address = branch.label.split()[0], str(sender.link.address)
-        known += [(False, str(sender.guid), name, address), (False, address, name, "")]
+        managers |= {str(sender.guid): name, address: name}
     events.at(START_NS + _END_NS, events.stop)
-    return skeleton(known)
+    tables = {"queue_managers": managers, "queues": queues}
+    return "\n".join(
+        f"[{table}]\n" + "".join(f"'{original}' = '{name}'\n" for original, name in named.items())
+        for table, named in tables.items()
+    )

@@ -21,7 +21,6 @@ _SETTING_UP_NS = SECOND  # at most
 _PORT_REUSE = 0.5  # of reconnections
 _EPHEMERAL_PORTS = 49_152
 _NAT_PORTS = 61_000
-LARGEST_BODY = 1 << 20
 _POOL_PARTS, _POOL_PART = 64, 16_384  # bytes that bodies are cut from
 
 

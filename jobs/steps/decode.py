@@ -75,7 +75,7 @@ def _changed(warehouse: Warehouse, config: Config, read: Mapping[str, int]) -> t
 
 def _decode(warehouse: Warehouse, config: Config, came: Rows, went: Rows | None) -> None:
     """Replaces the rows of the packets that went, or all, by those of the packets that came."""
-    key, raw_kept = config.hiding_key, config.quarantine_raw_bytes
+    key, raw_kept = config.hiding_key, config.ingest.quarantine_raw_bytes
     rows: dict[Table, Rows] = {QUARANTINE: quarantine_of(came, raw_kept)}
     if went is None and warehouse.is_local and not isinstance(came, pl.DataFrame):
         warehouse.derive_in_tasks(PACKETS, DECODED_TABLES, lambda table, rows: decode_arrow(rows, table, key))

@@ -1,4 +1,4 @@
-"""Reads new captures into captures, streams, stream_gaps, packets, quarantine, pings and books.
+"""Reads new captures into captures, streams, stream_gaps, packets, quarantine and books.
 
 A capture is known by its content: one that is in the table `captures` is not read again. Its row there is written last.
 The next run rolls back what a killed run wrote (`jobs.warehouse.publish_lock`) and starts over.

@@ -1,7 +1,6 @@
 """Looks at captures in this process: says what became of messages, without Spark and without tables."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -15,7 +14,6 @@ from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import progress, step, warn
 from jobs.app.muted import read_muted
 from jobs.app.names import Names
-from jobs.app.standard_input import STANDARD_INPUT, received
 from jobs.engine.in_process import InProcess
 from jobs.ingestion import flow
 from jobs.replaying.conversations import unite
@@ -26,7 +24,7 @@ from jobs.replaying.sources import read_sources
 from jobs.reporting import balancing
 from jobs.steps.summary import summary, with_muted, with_names
 from schemas.incidents import INCIDENTS
-from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAMS
+from schemas.ingest import PACKETS, QUARANTINE, STREAMS
 from schemas.messages import DECODED_TABLES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import FINDINGS, Reading, Scope
@@ -44,12 +42,11 @@ def run(config: Config) -> Summary:
         UsageError: the captures are too large for the memory, or the options are wrong.
     """
     if not config.captures:
-        raise UsageError("Name what to look at: captures, folders, globs, or - for standard input.")
+        raise UsageError("Name what to look at: captures, folders or globs.")
     if config.continue_from:
         warn("look: continue_from is left out of account, because look reads no tables: nightly does")
     names, muted = Names.read(config.names_file), read_muted(config.muted_file)
-    with _captures(config) as (files, shown):
-        engine = derive_tables(files, config, shown)
+    engine = derive_tables(_files(config), config)
     with step("report" if config.out else "summary", _STEPS, _STEPS):
         if config.out:
             _write_report(engine, config, names)
@@ -60,24 +57,14 @@ def run(config: Config) -> Summary:
         return found | ({"rows": _rows(engine)} if config.json else {})
 
 
-@contextmanager
-def _captures(config: Config) -> Iterator[tuple[Mapping[str, Stamp], Mapping[str, str]]]:
-    """Yields the files, and what those are called that have another name than their own.
+def _files(config: Config) -> Mapping[str, Stamp]:
+    """Returns the captures.
 
     Raises:
         UsageError: they are too large.
     """
     limit = most_in_memory(config.in_memory_bytes)
-    given = [uri for uri in config.captures if uri != STANDARD_INPUT]
-    if len(given) == len(config.captures):
-        yield _of_at_most(limit, given), {}
-        return
-    with received(limit) as file:
-        yield _of_at_most(limit, [*given, str(file)]), {str(file): STANDARD_INPUT}
-
-
-def _of_at_most(limit: int, captures: Sequence[str]) -> Mapping[str, Stamp]:
-    files = stamps(capture_files(captures))
+    files = stamps(capture_files(config.captures))
     if bytes_of(files, limit) > limit:
         raise UsageError(
             f"There are more than {limit / _MB:,.0f} MB of captures, and look holds all of them in memory: a 32nd of "
@@ -130,17 +117,15 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def derive_tables(files: Mapping[str, Stamp], config: Config, shown: Mapping[str, str]) -> InProcess:
+def derive_tables(files: Mapping[str, Stamp], config: Config) -> InProcess:
     """Returns an engine with the rows of all tables that `nightly` would make of these files.
-
-    `shown` says what files are called in the tables, if not by their own names.
 
     Raises:
         JobError: a file changed while it was read.
     """
     engine = InProcess()
     with step("ingest", 1, _STEPS):
-        _ingest(engine, files, config, shown)
+        _ingest(engine, files, config)
     with step("decode", 2, _STEPS):
         _decode(engine, config)
     with step("replay", 3, _STEPS):
@@ -148,12 +133,11 @@ def derive_tables(files: Mapping[str, Stamp], config: Config, shown: Mapping[str
     return engine
 
 
-def _ingest(engine: InProcess, files: Mapping[str, Stamp], config: Config, shown: Mapping[str, str]) -> None:
+def _ingest(engine: InProcess, files: Mapping[str, Stamp], config: Config) -> None:
     captures = flow.find_new_captures(engine, list(files), config.ingest)
     size = sum(row["content_bytes"] for row in captures)
     progress(f"ingest: {len(captures)} captures, {size / 1e6:.1f} MB")
     flow.ingest(engine, captures, config.ingest, partial(_require_unchanged, files))
-    engine.replace(CAPTURES, engine.read(CAPTURES).with_columns(pl.col("uri").replace(shown)))
 
 
 def _require_unchanged(files: Mapping[str, Stamp]) -> None:
@@ -174,7 +158,7 @@ def _decode(engine: InProcess, config: Config) -> None:
     packets = engine.read(PACKETS)
     for table in DECODED_TABLES:
         engine.replace(table, decode_table(packets, table, config.hiding_key))
-    undecodable = quarantine_of(packets, config.quarantine_raw_bytes)
+    undecodable = quarantine_of(packets, config.ingest.quarantine_raw_bytes)
     engine.replace(QUARANTINE, engine.union(engine.read(QUARANTINE), undecodable))
 
 

@@ -15,9 +15,9 @@ from jobs.app.names import Names
 from jobs.app.spark_session import StartingSession, open_session, starts_own_jvm
 from jobs.engine.on_spark import engine_of
 from jobs.steps import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
-from jobs.steps import names as names_step
 from jobs.steps.summary import summary, with_muted, with_names
 from jobs.warehouse.store import Warehouse
+from jobs.warehouse.tables import string_literal
 
 _STEPS = 5  # with the start of Spark
 
@@ -49,12 +49,22 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
             report.step(replayed, config)
             engine = engine_of(replayed)
             found = with_muted(with_names(summary(engine, held.place, names), names), engine, muted)
-            names_step.step(replayed, config, names)
+            if names and held.catalog_schema:
+                create_names_view(held, names)
         place = report.destination(held, config)
         found |= {} if place is None else {"report": place}
         if not found["books"]["unbalanced"]:
             unchanged_run.remember(held, config, stamped, found)
     return found
+
+
+def create_names_view(warehouse: Warehouse, names: Names) -> None:
+    """Creates the view `names` (what, original, name) beside registered tables."""
+    rows = ", ".join(f"({', '.join(map(string_literal, row))})" for row in names.rows())
+    warehouse.spark.sql(
+        f"CREATE OR REPLACE VIEW {warehouse.registered('names')} AS "  # noqa: S608 - each value is a literal
+        f"SELECT * FROM VALUES {rows} AS t(what, original, name)"
+    )
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -4,20 +4,18 @@ from jobs.app.command import Summary
 from jobs.app.config import DEMO, Config
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import progress
-from jobs.simulator import LARGEST_BODY, simulate
+from jobs.simulator import simulate
 
 
 def run(config: Config) -> Summary:
     """Writes captures and truth.json to the folder --out; returns the summary.
 
     Raises:
-        UsageError: --out is not given, or options contradict each other.
+        UsageError: --out is not given.
         JobError: the folder cannot be written.
     """
     if not config.out:
         raise UsageError("Say where the captures go: --out FOLDER.")
-    if not config.smallest_body <= config.largest_body <= LARGEST_BODY:
-        raise UsageError(f"The options must be in order: smallest_body, largest_body, {LARGEST_BODY} bytes.")
     what = "a morning of three branches" if config.scenario == DEMO else f"{config.messages} messages"
     progress(f"simulate: {what}, seed {config.seed}")
     try:
@@ -25,9 +23,7 @@ def run(config: Config) -> Summary:
             config.out,
             config.seed,
             config.messages,
-            bodies=(config.smallest_body, config.largest_body),
             disorder=config.disorder,
-            file_bytes=config.ring_file_bytes or None,
             loss=config.capture_loss,
             begins_s=config.capture_begins_s,
             ends_s=config.capture_ends_s or None,

@@ -1,6 +1,5 @@
 """Counts what a run found, from the tables, and says what became of the messages."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from jobs.reporting.flow import accepted
 from jobs.steps.headline import NOT_TOLD, headline, headline_figures, located, second
 from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
-from schemas.messages import ACKS, DECODED_TABLES, MESSAGES
+from schemas.messages import ACKS, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, VERDICTS, Severity
 from schemas.table import Table
@@ -32,12 +31,9 @@ from udfs.derive.report.summary import (
 from udfs.replay.advice import machines_of
 
 Counts = dict[str, dict[str, int]]
-"""Row counts by name (of a table, or `decoded_alone`) and by value of one column; a BOOLEAN has "true" and "false"."""
+"""Row counts by table and by value of one column; a BOOLEAN has "true" and "false"."""
 _INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), (BOOKS, "balanced"))
-_DECODED = (
-    *((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), (BOOKS, "balanced")),
-    *((table, "decoded_alone") for table in DECODED_TABLES),
-)
+_DECODED = ((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), (BOOKS, "balanced"))
 _REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"), (INCIDENTS, "outcome"))
 _CAPTURES = _INGESTED[:1]
 
@@ -156,21 +152,14 @@ def _told(incident: Row, accepted_since: Mapping[str, Row]) -> Row:
 
 
 def _count_rows(engine: Engine[T], columns: Sequence[tuple[Table, str]]) -> Counts:
-    """Counts the rows of each table by the values of one column, the most frequent value first.
-
-    `decoded_alone` is counted over all tables that have it.
-    """
-    sums = {f"{table.name} {column}": engine.sum_up(engine.read(table, column), [column]) for table, column in columns}
+    """Counts the rows of each table by the values of one column, the most frequent value first."""
+    sums = {table.name: engine.sum_up(engine.read(table, column), [column]) for table, column in columns}
     found = engine.bring(**sums)
-    counts: dict[str, Counter[Any]] = {}
+    counts: Counts = {}
     for table, column in columns:
-        rows = found[f"{table.name} {column}"]
-        of_name = counts.setdefault(column if column == "decoded_alone" else table.name, Counter())
-        of_name.update(dict(rows.select(pl.col(column).cast(pl.String), "count").iter_rows()))
-    return {
-        name: dict(sorted(of_name.items(), key=lambda one: (-one[1], one[0] is not None, one[0])))
-        for name, of_name in counts.items()
-    }
+        rows = found[table.name].select(pl.col(column).cast(pl.String), "count").iter_rows()
+        counts[table.name] = dict(sorted(rows, key=lambda one: (-one[1], one[0] is not None, one[0])))
+    return counts
 
 
 def with_muted(summary: dict[str, Any], engine: Engine[T], muted: Sequence[Muted]) -> dict[str, Any]:
@@ -201,7 +190,6 @@ def _decoded(counts: Counts) -> dict[str, Any]:
         "messages": sum(messages.values()),
         "transactional_messages": messages.get("true", 0),
         "acks": counts["acks"],
-        "decoded_alone": counts["decoded_alone"].get("true", 0),
         "quarantine": counts["quarantine"],
         "books": _books(counts),
     }

@@ -37,8 +37,6 @@ def recall(config: Config, files: Mapping[str, Stamp]) -> Summary | None:
     try:
         place = path_in(config.warehouse, _NAME)
         night = json.loads(read_text(place)) if exists(place) else {}
-        if config.names_skeleton and not exists(config.names_skeleton):
-            return None
         if night.get("of") != _of(config, files) or not night["report"] or night["report"] not in _report(config):
             return None
         if any(_version(config.warehouse, table) != version for table, version in night["versions"].items()):

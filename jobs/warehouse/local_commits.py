@@ -25,7 +25,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from jobs.app.errors import ConflictError, JobError, disk_error, first_line
+from jobs.app.errors import ConflictError, JobError, first_line, known_error
 from jobs.app.logs import warn
 from jobs.warehouse import log
 from jobs.warehouse.gone import Gone, with_values
@@ -367,7 +367,7 @@ def open_table(place: str) -> DeltaTable:
 
 def _failure(place: str, error: Exception) -> JobError:
     """Says why delta-rs could not commit, and of the one cause that its words do not name."""
-    return disk_error(error) or JobError(
+    return known_error(error) or JobError(
         f"{place} cannot be committed to: {_plain_text(error)}. If its file system has no hard links, two runs could "
         "overwrite each other's commits: put the warehouse on another."
     )

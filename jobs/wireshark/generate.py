@@ -6,9 +6,8 @@ Each column of the decoded tables is a field `msmq.<column>`; a field without a 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partialmethod
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 import pyarrow as pa
@@ -16,26 +15,25 @@ import pyarrow as pa
 from schemas import wire
 from schemas.ingest import PACKETS, PacketType
 from schemas.messages import ACKS, HEADERS_OF, MESSAGES, TABLE_OF
-from schemas.pings import PINGS
 from schemas.table import BOOL, LONG, U64
 from schemas.violations import Fault, Violation
 from schemas.wire import Bits, Condition, Field, Header, Kind
-from udfs.msmq.violations import RULES_BY_TABLE, Rule
+from udfs.msmq.violations import RULES, Rule
 
-_CORE = [Path(__file__).with_name("core") / f"{name}.lua" for name in ("begin", "texts", "parse", "show", "frame")]
+_CORE = [files(__package__).joinpath("core", f"{name}.lua") for name in ("begin", "texts", "parse", "show", "frame")]
 _CONSTANTS = (
-    *("VERSION", "SIGNATURE", "PING_SIGNATURE", "PING_PORT", "MAX_PACKET_SIZE", "ORDER_QUEUE_ID"),
+    *("VERSION", "SIGNATURE", "MAX_PACKET_SIZE", "ORDER_QUEUE_ID"),
     *("ORDER_QUEUE_SUFFIX", "ORDER_ACK_LABEL", "ACK_BODY_SIZE", "GUID_SIZE"),
 )
 _ENUMERATIONS = (wire.QueueType, wire.FormatType, wire.SectionId, wire.SenderIdType, wire.MessageClass)
 _DERIVED = {
     column.name: column
-    for table in (MESSAGES, ACKS, PACKETS, PINGS)
+    for table in (MESSAGES, ACKS, PACKETS)
     for column in table
     if column.name
     in {
         *("packet_type", "message_id", "tx_sequence_id", "provider_type", "body_offset", "acknowledged_message_id"),
-        *("violations", "is_response"),
+        "violations",
     }
 }
 """Columns that no field of a header gives."""
@@ -76,11 +74,7 @@ def _names() -> Iterator[str]:
     fields = [field for header in wire.HEADERS for field in header.fields]
     used = {field.names for field in fields} | {bits.names for field in fields for bits in field.bits}
     for enumeration in sorted((one for one in used if one), key=lambda one: one.__name__):
-        yield f"NAMES.{enumeration.__name__} = {_table(_values(enumeration))}"
-
-
-def _values(enumeration: type[IntEnum]) -> dict[int, str]:
-    return wire.BODY_TYPE_NAMES if enumeration is wire.BodyType else {one.value: one.name for one in enumeration}
+        yield f"NAMES.{enumeration.__name__} = {_table({one.value: one.name for one in enumeration})}"
 
 
 def _fields() -> Iterator[str]:
@@ -136,7 +130,7 @@ def _proto_field(header: Header, field: Field) -> str:
 def _is_identifier(field: Field) -> bool:
     if field.names:
         return max(field.names) > _SHOWN_IN_HEX
-    return field.default in (wire.SIGNATURE, wire.PING_SIGNATURE, *wire.SectionId)
+    return field.default in (wire.SIGNATURE, *wire.SectionId)
 
 
 def _bits_field(field: Field, bits: Bits) -> str:
@@ -216,28 +210,26 @@ def _orders() -> Iterator[str]:
 
 
 def _rules() -> Iterator[str]:
-    """Yields, by packet type, a function that marks the rules which the values by column break."""
+    """Yields the titles of packets, which of them are messages, and what marks the rules that a message breaks."""
+    titles = {packet_type: packet_type.title().replace("_", "") for packet_type in TABLE_OF}
+    yield f"local TITLES = {_table(titles)}"
+    messages = [packet_type for packet_type, table in TABLE_OF.items() if table is MESSAGES]
+    yield f"local IS_MESSAGE = {_table(dict.fromkeys(messages, True))}"
     yield "local floor = math.floor"
     yield "local function band(a, b) return bit.band(a, b) % 0x100000000 end"
     yield "local function bor(a, b) return bit.bor(a, b) % 0x100000000 end"
-    yield "local RULES = {}"
-    for table, rules in RULES_BY_TABLE.items():
-        conditions = {violation: _translate(rule) for violation, rule in rules.items()}
-        used = set(re.findall(r"\bv_(\w+)", " ".join(conditions.values())))
-        bits = used & wire.BITS.keys()
-        types = ", ".join(f"RULES.{packet_type}" for packet_type, of_type in TABLE_OF.items() if of_type.name == table)
-        yield "do"
-        yield "  local function mark(v, broken)"
-        for column in sorted(used - bits | set(map(_word, bits))):
-            yield f"    local v_{column} = v.{column} or 0"
-        for column in sorted(bits):
-            _, _, part = wire.BITS[column]
-            yield f"    local v_{column} = floor(v_{_word(column)} / {1 << part.shift}) % {1 << part.width}"
-        for violation, condition in conditions.items():
-            yield f"    if {condition} then broken.{violation} = true end"
-        yield "  end"
-        yield f"  {types} = {', '.join(['mark'] * (types.count(',') + 1))}"
-        yield "end"
+    conditions = {violation: _translate(rule) for violation, rule in RULES.items()}
+    used = set(re.findall(r"\bv_(\w+)", " ".join(conditions.values())))
+    bits = used & wire.BITS.keys()
+    yield "local function mark_violations(v, broken)"
+    for column in sorted(used - bits | set(map(_word, bits))):
+        yield f"  local v_{column} = v.{column} or 0"
+    for column in sorted(bits):
+        _, _, part = wire.BITS[column]
+        yield f"  local v_{column} = floor(v_{_word(column)} / {1 << part.shift}) % {1 << part.width}"
+    for violation, condition in conditions.items():
+        yield f"  if {condition} then broken.{violation} = true end"
+    yield "end"
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,10 +258,7 @@ class _Expression:
     __gt__ = partialmethod(_compare, ">")
     __ge__ = partialmethod(_compare, ">=")
     __and__ = partialmethod(_combine, "and", "band")
-    __or__ = __ror__ = partialmethod(_combine, "or", "bor")
-
-    def __add__(self, other: Any) -> "_Expression":
-        return _Expression(f"({self.text} + {_lua(other)})")
+    __or__ = partialmethod(_combine, "or", "bor")
 
 
 class _Columns(dict[str, _Expression]):

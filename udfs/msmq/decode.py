@@ -5,7 +5,7 @@ Every column is built across the batch, from where `udfs.msmq.layout` found the 
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,33 +15,18 @@ from numpy.typing import NDArray
 
 from schemas import wire
 from schemas.ingest import PacketType
-from schemas.messages import (
-    ACKS,
-    DECODED_ALONE,
-    DECODED_TABLES,
-    HANDSHAKES,
-    HEADERS_OF,
-    MESSAGES,
-    NOT_IN_RAW,
-    SESSION_ACKS,
-    TABLE_OF,
-)
+from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, HEADERS_OF, MESSAGES, NOT_IN_RAW, SESSION_ACKS, TABLE_OF
 from schemas.table import Table
 from schemas.violations import Violation
-from schemas.wire import Header, Kind, QueueType, SenderIdType
-from udfs.arrow.buffers import Bools, Ints, fixed_binary, record_batch
+from schemas.wire import Header, Kind, QueueType
+from udfs.arrow.buffers import Bools, Bytes, Ints, fixed_binary, record_batch
 from udfs.msmq import identifiers
-from udfs.msmq.batch import PacketBatch, dictionary_codes
+from udfs.msmq.batch import PacketBatch
 from udfs.msmq.header_types import DTYPES, r4
-from udfs.msmq.layout import PACKET_TYPES, HeaderOffsets, find_headers
+from udfs.msmq.layout import NAME_SIZES, PACKET_TYPES, HeaderOffsets, find_headers
 from udfs.msmq.reference import ParsedPacket
-from udfs.msmq.texts import guid_texts, map_texts, message_identifiers, message_ids, sequence_texts, utf16_texts
-from udfs.msmq.violations import RULES_BY_TABLE
+from udfs.msmq.violations import RULES
 
-_MESSAGE_HEADERS = (
-    *(one for one in HEADERS_OF[PacketType.USER_MESSAGE] if one is not wire.MULTI_QUEUE_FORMAT_HEADER),
-    wire.MQF_SIGNATURE_HEADER,
-)
 _RARE_COLUMNS = [
     field.column
     for header in (wire.SOAP_HEADER, wire.SOAP_BODY, wire.MULTI_QUEUE_FORMAT_HEADER)
@@ -50,15 +35,18 @@ _RARE_COLUMNS = [
 ]
 """Columns of headers that only `udfs.msmq.reference` reads."""
 _HEADERS: dict[str, tuple[Header, ...]] = {
-    MESSAGES.name: _MESSAGE_HEADERS,
-    ACKS.name: (*_MESSAGE_HEADERS, wire.FINAL_ACK_BODY),
+    MESSAGES.name: (
+        *(one for one in HEADERS_OF[PacketType.USER_MESSAGE] if one is not wire.MULTI_QUEUE_FORMAT_HEADER),
+        wire.MQF_SIGNATURE_HEADER,
+    ),
+    ACKS.name: (*HEADERS_OF[PacketType.FINAL_ACK], wire.SESSION_HEADER),
     HANDSHAKES.name: (*HEADERS_OF[PacketType.ESTABLISH_CONNECTION], wire.CONNECTION_PARAMETERS_HEADER),
     SESSION_ACKS.name: HEADERS_OF[PacketType.SESSION_ACK],
 }
 _TABLES = {table.name: table for table in DECODED_TABLES}
 _MICROSECONDS = 1_000_000
+_BEYOND_ASCII = 0x80
 _COUNT = np.dtype([("value", "<u2")])
-_IDENTIFIER = np.dtype([("value", "u1", (4,))])
 _PROVIDER_TYPE = np.dtype([("value", "<u4")])
 _GUID = np.dtype([("value", "u1", (wire.GUID_SIZE,))])
 
@@ -80,10 +68,8 @@ class DecodedBatch:
         packets = self.packets if len(rows) == len(self.packets) else self.packets.take(pa.array(rows))
         copied = (field for field in schema if field.name in NOT_IN_RAW)
         columns = {field.name: packets[field.name].cast(field.type) for field in copied}
-        is_alone = np.isin(rows, list(self.parsed))
-        columns[DECODED_ALONE.name] = pa.array(is_alone)
         if len(rows):
-            alone = {at: self.parsed[int(rows[at])] for at in np.flatnonzero(is_alone).tolist()}
+            alone = {at: self.parsed[row] for at, row in enumerate(rows.tolist()) if row in self.parsed}
             offsets = {name: values[rows] for name, values in self.offsets.items()}
             columns |= _Columns(self.stored.take(rows), offsets, alone, table).arrays
         return record_batch(columns, len(rows), schema)
@@ -98,6 +84,45 @@ class DecodedBatch:
         )
 
 
+def texts_of(values: pa.Array, text: Callable[[Any], str | None]) -> pa.Array:
+    """Returns the text of each value, made once per distinct value."""
+    codes = values.dictionary_encode()
+    return pa.array(map(text, codes.dictionary.to_pylist()), pa.string()).take(codes.indices)
+
+
+def guid_texts(guids: Bytes) -> pa.Array:
+    """Returns GUIDs, one per row of 16 bytes, as lower-case text."""
+    return texts_of(fixed_binary(guids), identifiers.guid_text)
+
+
+def message_ids(guids: pa.Array, ordinals: pa.Array) -> pa.Array:
+    r"""Returns message identifiers, <guid>\<ordinal>; null if either part is."""
+    return pc.binary_join_element_wise(guids, ordinals.cast(pa.string()), "\\")
+
+
+def message_identifiers(values: Bytes) -> pa.Array:
+    """Returns MessageIdentifiers, one per row of 20 bytes, as text."""
+    return message_ids(guid_texts(values[:, :16]), pa.array(values[:, 16:].copy().view("<u4")[:, 0]))
+
+
+def sequence_texts(sequences: NDArray[np.uint64]) -> pa.Array:
+    """Returns TxSequenceIDs as text."""
+    return texts_of(pa.array(sequences), identifiers.sequence_text)
+
+
+def utf16_texts(contents: pa.Array) -> pa.Array:
+    """Returns UTF-16LE up to its terminator as text, equal to `identifiers.text`."""
+    _, offsets, data = contents.buffers()
+    units = np.frombuffer(data or b"", "<u2")
+    if (units < _BEYOND_ASCII).all():
+        bounds = np.frombuffer(offsets, np.int32) // 2
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(units.astype(np.uint8))]
+        texts = pc.ascii_rtrim(pa.Array.from_buffers(pa.string(), len(contents), buffers), characters="\0")
+        if not pc.any(pc.match_substring(texts, "\0")).as_py():
+            return texts
+    return texts_of(contents, identifiers.text)
+
+
 @cache
 def _signed(width: int) -> str:
     """Returns the signed numpy type of the column for an unsigned number of `width` bits."""
@@ -108,11 +133,9 @@ def _masked(values: pa.Array, present: Bools) -> pa.Array:
     return values if present.all() else pc.if_else(pa.array(present), values, None)
 
 
-def _merged(parts: list[pa.Array], count: int) -> pa.Array:
-    """Merges arrays of which at most one has a value in each row."""
-    if len(parts) == 1:
-        return parts[0]
-    return pc.coalesce(*parts) if parts else pa.nulls(count, pa.string())
+def _joined(before: Bytes, contents: pa.Array) -> pa.Array:
+    """Returns the contents, each after its row of bytes."""
+    return pc.binary_join_element_wise(fixed_binary(before), contents, b"")
 
 
 class _Columns:
@@ -136,12 +159,14 @@ class _Columns:
         if table is HANDSHAKES:
             self.arrays["handshake_type"] = self._packet_types()
         if table in (MESSAGES, ACKS):
-            self._add_user_shaped()
+            ordinals = self.arrays["message_id_ordinal"]
+            self.arrays["message_id"] = message_ids(self.arrays["source_queue_manager"], ordinals)
+        if "tx_sequence_ordinal" in self.arrays:
+            self._add_sequence_id()
         if table is MESSAGES:
             self._add_message()
         if table is ACKS:
             self._add_ack()
-        self.arrays["violations"] = self._find_violations(table)
 
     def _add_header(self, header: Header) -> NDArray[np.void]:
         """Reads a header and adds its columns."""
@@ -183,23 +208,20 @@ class _Columns:
         return _masked(guid_texts(self.packets.read(_GUID, offset, present)["value"]), present)
 
     def _texts_of(self, rows: Ints, contents: pa.Array, convert: Callable[[bytes], str | None]) -> pa.Array:
-        """Returns the text of each row's content, converted once per distinct content; null in all other rows."""
-        codes, distinct = dictionary_codes(contents)
-        texts = pa.array(map(convert, distinct), pa.string())
+        """Returns the text of each row's content; null in all other rows."""
+        texts = texts_of(contents, convert)
         if len(rows) == len(self.packets):
-            return texts.take(pa.array(codes))
+            return texts
         place = np.full(len(self.packets), -1)
-        place[rows] = codes
+        place[rows] = np.arange(len(rows))
         return texts.take(pa.array(place, mask=place < 0))
 
     def _slices(self, rows: Ints, offset: Ints, length: Ints) -> pa.Array:
         return self.packets.take(rows).slices(offset[rows], length[rows])
 
-    def _add_user_shaped(self) -> None:
+    def _add_queues(self) -> None:
         user = self.headers["UserHeader"]
         ints = self.ints
-        ints["null_address"] = np.where(user["queue_manager_address"].any(axis=1), 0, 1)
-        self.arrays["message_id"] = message_ids(self.arrays["source_queue_manager"], self.arrays["message_id_ordinal"])
         hosts = {
             QueueType.PRIVATE_ON_SOURCE: user["source_queue_manager"],
             QueueType.PRIVATE_ON_DESTINATION: user["queue_manager_address"],
@@ -216,14 +238,6 @@ class _Columns:
             self.arrays["response_queue"] = pc.if_else(
                 pa.array(same), self.arrays["admin_queue"], self.arrays["response_queue"]
             )
-        connector = self.offsets["connector_type"]
-        self.arrays["connector_type"] = self._read_guids(connector, connector >= 0)
-        label = self.offsets["MessagePropertiesHeader"] + wire.MESSAGE_PROPERTIES_HEADER.size
-        labels = utf16_texts(self.packets.slices(label, 2 * ints["label_length"]))
-        self.arrays["label"] = _masked(labels, ints["label_length"] > 0)
-        self.arrays["message_class_name"] = map_texts(self.arrays["message_class"], wire.MESSAGE_CLASS_NAMES)
-        if "tx_sequence_ordinal" in self.arrays:
-            self._add_sequence_id()
 
     def _add_sequence_id(self) -> None:
         """Adds TxSequenceID as an exact decimal: its 64 bits are the low half of Arrow's 128."""
@@ -237,37 +251,34 @@ class _Columns:
 
     def _add_queue(self, column: str, hosts: Mapping[QueueType, NDArray[np.uint8]], known: Bools | None = None) -> None:
         """Adds a queue name; `known` says in which rows the host of the administration queue is known."""
-        kind = self.ints[f"{column}_type"]
-        offset = self.offsets[column]
-        parts = []
-        for number in np.flatnonzero(np.bincount(kind)).tolist():
-            queue_type = QueueType(number)
-            rows = np.flatnonzero(kind == number)
-            start = offset[rows]
-            part = self.packets.take(rows)
-            every = np.ones(len(rows), np.bool_)
-            match queue_type:
-                case QueueType.NONE | QueueType.SAME_AS_ADMIN:
-                    continue
-                case QueueType.DIRECT:
-                    count = part.read(_COUNT, start, every)["value"].astype(np.int64)
-                    contents = part.slices(start + 2, count)
-                case QueueType.PUBLIC | QueueType.PRIVATE:
-                    contents = part.slices(start, np.full(len(rows), wire.QUEUE_NAME_SIZES[number]))
-                case _:
-                    identifier = part.read(_IDENTIFIER, start, every)["value"]
-                    contents = fixed_binary(np.concatenate((hosts[queue_type][rows], identifier), axis=1))
-            if queue_type is QueueType.PRIVATE_ON_ADMIN_HOST and known is not None:
-                contents = contents.filter(pa.array(known[rows]))
-                rows = rows[known[rows]]
-            convert = identifiers.QUEUE_NAMES.get(queue_type, identifiers.private_name)
-            parts.append(self._texts_of(rows, contents, convert))
-        self.arrays[column] = _merged(parts, len(kind))
+        kind, offset = self.ints[f"{column}_type"], self.offsets[column]
+        named = offset >= 0
+        if known is not None:
+            named &= known | (kind != QueueType.PRIVATE_ON_ADMIN_HOST)
+        rows = np.flatnonzero(named)
+        packets, kind, offset = self.packets.take(rows), kind[rows], offset[rows]
+        direct = kind == QueueType.DIRECT
+        count = packets.read(_COUNT, offset, direct)["value"].astype(np.int64)
+        contents = packets.slices(offset + 2 * direct, np.where(direct, count, NAME_SIZES[kind]))
+        before = np.zeros((len(rows), 1 + wire.GUID_SIZE), np.uint8)
+        before[:, 0] = kind
+        for queue_type, host in hosts.items():
+            of_type = kind == queue_type
+            before[of_type, 1:] = host[rows[of_type]]
+        self.arrays[column] = self._texts_of(
+            rows, _joined(before, contents), lambda key: identifiers.queue_name(key[0], key[1:17], key[17:])
+        )
 
     def _add_message(self) -> None:
         ints = self.ints
-        self.arrays["body_type_name"] = map_texts(self.arrays["body_type"], wire.BODY_TYPE_NAMES)
-        self.arrays["delivery_mode_name"] = map_texts(self.arrays["delivery_mode"], wire.DELIVERY_MODE_NAMES)
+        ints["null_address"] = np.where(self.headers["UserHeader"]["queue_manager_address"].any(axis=1), 0, 1)
+        self._add_queues()
+        connector = self.offsets["connector_type"]
+        self.arrays["connector_type"] = self._read_guids(connector, connector >= 0)
+        label = self.offsets["MessagePropertiesHeader"] + wire.MESSAGE_PROPERTIES_HEADER.size
+        labels = utf16_texts(self.packets.slices(label, 2 * ints["label_length"]))
+        self.arrays["label"] = _masked(labels, ints["label_length"] > 0)
+        self.arrays["message_class_name"] = texts_of(self.arrays["message_class"], wire.MESSAGE_CLASS_NAMES.get)
         self.arrays["body_offset"] = pa.array(self.offsets["body"])
         transaction = self.offsets["TransactionHeader"]
         self.arrays["connector_qm_guid"] = self._read_guids(
@@ -282,18 +293,17 @@ class _Columns:
                 self.arrays[column] = pa.array(
                     map(values.get, range(len(self.packets))), MESSAGES.arrow.field(column).type
                 )
+        self.arrays["violations"] = self._find_violations()
 
     def _add_security(self) -> None:
         ints = self.ints
         sender_id = self.offsets["SecurityHeader"] + wire.SECURITY_HEADER.size
-        parts = []
-        for sender_id_type in (SenderIdType.SID, SenderIdType.QUEUE_MANAGER):
-            rows = np.flatnonzero((ints["sender_id_type"] == sender_id_type) & (ints["has_security_header"] == 1))
-            if len(rows):
-                contents = self._slices(rows, sender_id, ints["sender_id_size"])
-                convert = partial(identifiers.sender_id_text, sender_id_type)
-                parts.append(self._texts_of(rows, contents, convert))
-        self.arrays["sender_id"] = _merged(parts, len(self.packets))
+        rows = np.flatnonzero(ints["has_security_header"])
+        contents = self._slices(rows, sender_id, ints["sender_id_size"])
+        kind = ints["sender_id_type"][rows].astype(np.uint8)[:, None]
+        self.arrays["sender_id"] = self._texts_of(
+            rows, _joined(kind, contents), lambda key: identifiers.sender_id_text(key[0], key[1:])
+        )
         *others, size = (ints[name] for name in wire.SECURITY_SIZES)
         present = size >= _PROVIDER_TYPE.itemsize
         if not present.any():
@@ -301,9 +311,9 @@ class _Columns:
         provider = sender_id + sum(r4(each) for each in others)
         rows = np.flatnonzero(present)
         contents = self._slices(rows, provider, size)
-        self.arrays["provider_name"] = self._texts_of(rows, contents, lambda data: identifiers.provider(data)[1])
-        kind = self.packets.read(_PROVIDER_TYPE, provider, present)["value"]
-        self.arrays["provider_type"] = pa.array(kind.astype(np.int64), mask=~present)
+        self.arrays["provider_name"] = self._texts_of(rows, contents, lambda data: identifiers.text(data[4:]))
+        provider_type = self.packets.read(_PROVIDER_TYPE, provider, present)["value"]
+        self.arrays["provider_type"] = pa.array(provider_type.astype(np.int64), mask=~present)
 
     def _add_ack(self) -> None:
         self.arrays["ack_type"] = self._packet_types()
@@ -314,10 +324,10 @@ class _Columns:
             self.arrays["source_guid"], self.arrays["acknowledged_message_id_ordinal"]
         )
 
-    def _find_violations(self, table: Table) -> pa.Array:
-        """Returns the codes of the rules that each packet breaks, in their declared order."""
+    def _find_violations(self) -> pa.Array:
+        """Returns the codes of the rules that each message breaks, in their declared order."""
         count = len(self.packets)
-        broken = {code: rule(self.ints) for code, rule in RULES_BY_TABLE[table.name].items()}
+        broken = {code: rule(self.ints) for code, rule in RULES.items()}
         for row, packet in self.alone.items():
             for code in packet.violations:
                 broken.setdefault(code, np.zeros(count, np.bool_))[row] = True

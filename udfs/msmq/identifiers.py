@@ -8,7 +8,6 @@ from uuid import UUID
 from schemas.wire import GUID_SIZE, ORDER_QUEUE_ID, ORDER_QUEUE_SUFFIX, FormatType, QueueType, SenderIdType
 
 _DIRECT_PREFIX = "DIRECT="
-_PROVIDER_TYPE_SIZE = 4
 _SID_REVISION = 1
 _SID_FIXED_SIZE = 8
 _AUTHORITY_IN_DECIMAL = 1 << 32  # [MS-DTYP] 2.4.2.1: larger ones are written in hex
@@ -105,13 +104,6 @@ def sender_id_text(sender_id_type: int, data: bytes) -> str | None:
     parts = struct.unpack(f"<{data[1]}I", data[_SID_FIXED_SIZE:])
     start = str(authority) if authority < _AUTHORITY_IN_DECIMAL else f"0x{authority:012x}"
     return "-".join(("S-1", start, *map(str, parts)))
-
-
-def provider(data: bytes) -> tuple[int | None, str | None]:
-    """Returns ProviderType and ProviderName of a ProviderInfo, [MS-MQMQ] 2.2.20.6."""
-    if len(data) < _PROVIDER_TYPE_SIZE:
-        return None, None
-    return int.from_bytes(data[:4], "little"), text(data[4:])
 
 
 def terminated_size(data: bytes, start: int) -> int:

@@ -36,10 +36,10 @@ _NAMES = (
 )
 _TYPE = {packet_type: index for index, packet_type in enumerate(PACKET_TYPES)}
 _COUNT = np.dtype([("value", "<u2")])
-_NAME_SIZES = np.array([*wire.QUEUE_NAME_SIZES, 0])
+NAME_SIZES = np.array([*wire.QUEUE_NAME_SIZES, 0])
+"""Bytes of a queue name by QueueType; a direct name has its own length."""
 _LEGAL_DESTINATION = np.isin(np.arange(8), list(wire.LEGAL_DESTINATION_TYPES))
 _LEGAL_ADMIN = np.isin(np.arange(8), list(wire.LEGAL_ADMIN_TYPES))
-_IDENTIFIER = np.dtype([("value", "<u4")])
 
 
 def find_headers(packets: PacketBatch) -> tuple[HeaderOffsets, dict[int, ParsedPacket]]:
@@ -110,7 +110,7 @@ def _lay_out_user_shaped(packets: PacketBatch) -> tuple[HeaderOffsets, Bools]:
     user = walk.header("UserHeader")
     walk.regular &= flag(user, "has_message_properties")
     walk.regular &= ~flag(user, "has_soap_header") & ~flag(user, "has_multi_queue_format")
-    walk.queue("destination_queue", user, _LEGAL_DESTINATION)
+    walk.destination = walk.queue("destination_queue", user, _LEGAL_DESTINATION)
     walk.queue("admin_queue", user, _LEGAL_ADMIN)
     walk.queue("response_queue", user, np.ones(8, np.bool_))
     has_connector = flag(user, "has_connector_type")
@@ -141,6 +141,7 @@ class _UserShaped:
         self.bound = np.minimum(limit, packets.stored)  # where the stored ones of them end
         self.end = np.full(len(packets), wire.BASE_HEADER.size)
         self.regular = np.ones(len(packets), np.bool_)
+        self.destination = self.end, self.end  # offset and length of its name
 
     def skip(self, size: Ints) -> None:
         """Advances by `size` bytes."""
@@ -160,25 +161,22 @@ class _UserShaped:
         self.skip(where * DTYPES[name].itemsize)
         return headers
 
-    def queue(self, column: str, user: NDArray[np.void], legal: Bools) -> None:
-        """Advances behind a queue name."""
+    def queue(self, column: str, user: NDArray[np.void], legal: Bools) -> tuple[Ints, Ints]:
+        """Advances behind a queue name; returns where its content is, without the count of its bytes."""
         kind = bits(user, f"{column}_type")
         self.regular &= legal[kind]
         direct = kind == QueueType.DIRECT
-        size = _NAME_SIZES[kind]
-        if direct.any():
-            count = self.read(_COUNT, direct)["value"].astype(np.int64)
-            self.regular &= count % 2 == 0
-            size = np.where(direct, r4(2 + count), size)
-        start = self.end
-        self.offsets[column] = np.where(size > 0, start, -1)
+        count = self.read(_COUNT, direct)["value"].astype(np.int64)
+        self.regular &= count % 2 == 0
+        start, length = self.end + 2 * direct, np.where(direct, count, NAME_SIZES[kind])
+        size = np.where(direct, r4(2 + count), length)
+        self.offsets[column] = np.where(size > 0, self.end, -1)
         self.skip(size)
         rows = np.flatnonzero(direct & self.regular)
-        if len(rows):
-            contents = self.packets.take(rows).slices(start[rows] + 2, count[rows])
-            if has_surrogates(contents):
-                codes, distinct = dictionary_codes(contents)
-                self.regular[rows] = np.array([identifiers.is_utf16(content) for content in distinct], np.bool_)[codes]
+        if has_surrogates(self.packets.take(rows).slices(start[rows], length[rows])):
+            self.regular[rows] = False
+            self.regular[self._which(rows, start, length, identifiers.is_utf16)] = True
+        return start, length
 
     def body(self, properties: NDArray[np.void]) -> None:
         """Advances behind label, extension and body to the next header; only the body may be missing from the bytes."""
@@ -201,15 +199,14 @@ class _UserShaped:
         code = properties["message_class"]
         final = code >= MessageClass.MQMSG_CLASS_ACK_RECEIVE
         order = code == MessageClass.MQMSG_CLASS_ORDER_ACK
-        ordering = self.regular & (final | order) & (properties["body_size"] == wire.ACK_BODY_SIZE)
-        rows = np.flatnonzero(ordering)
-        if len(rows):
-            label = self.offsets["MessagePropertiesHeader"][rows] + wire.MESSAGE_PROPERTIES_HEADER.size
-            length = 2 * properties["label_length"][rows].astype(np.int64)
-            ordering[rows] = self._distinct(
-                rows, label, length, lambda label: identifiers.text(label) == wire.ORDER_ACK_LABEL
-            )
-            ordering[ordering] = self._for_order_queue(np.flatnonzero(ordering), destination_type)
+        rows = np.flatnonzero(self.regular & (final | order) & (properties["body_size"] == wire.ACK_BODY_SIZE))
+        label = self.offsets["MessagePropertiesHeader"] + wire.MESSAGE_PROPERTIES_HEADER.size
+        length = 2 * properties["label_length"].astype(np.int64)
+        rows = self._which(rows, label, length, lambda label: identifiers.text(label) == wire.ORDER_ACK_LABEL)
+        ordering = np.zeros(len(self.packets), np.bool_)
+        for kind in (QueueType.DIRECT, QueueType.PRIVATE_ON_DESTINATION):
+            of_kind = rows[destination_type[rows] == kind]
+            ordering[self._which(of_kind, *self.destination, partial(identifiers.is_order_queue, kind))] = True
         report = (code == MessageClass.MQMSG_CLASS_REPORT) | (code == MessageClass.MQMSG_CLASS_ACK_REACH_QUEUE)
         self.offsets["packet_type"] = np.select(
             [ordering & final, ordering, final | report],
@@ -217,26 +214,12 @@ class _UserShaped:
             _TYPE[PacketType.USER_MESSAGE],
         )
         self.regular &= ~ordering | (self.packets.trailer_size < 0)
-        for header, rows in ((wire.FINAL_ACK_BODY, ordering & final), (wire.ORDER_ACK_BODY, ordering & ~final)):
-            self.offsets[header.name] = np.where(rows, self.offsets["body"], -1)
+        self.offsets["FinalAckBody"] = np.where(ordering & final, self.offsets["body"], -1)
+        self.offsets["OrderAckBody"] = np.where(ordering & ~final, self.offsets["body"], -1)
         self.offsets["raw_size"] = np.where(ordering, self.packets.size, self.offsets["raw_size"])
         self.offsets["trailer_offset"] = np.where(ordering, -1, self.offsets["trailer_offset"])
 
-    def _for_order_queue(self, rows: Ints, destination_type: Ints) -> Bools:
-        """Returns which of the rows are addressed to the order queue."""
-        kind = destination_type[rows]
-        start = self.offsets["destination_queue"][rows]
-        packets = self.packets.take(rows)
-        private = kind == QueueType.PRIVATE_ON_DESTINATION
-        addressed: Bools = private & (packets.read(_IDENTIFIER, start, private)["value"] == wire.ORDER_QUEUE_ID)
-        direct = kind == QueueType.DIRECT
-        count = packets.read(_COUNT, start, direct)["value"].astype(np.int64)
-        named = partial(identifiers.is_order_queue, QueueType.DIRECT)
-        addressed[direct] = self._distinct(rows[direct], start[direct] + 2, count[direct], named)
-        return addressed
-
-    def _distinct(self, rows: Ints, offset: Ints, length: Ints, test: Callable[[bytes], bool]) -> Bools:
-        """Returns whether the bytes of each row pass a test, which runs once per distinct content."""
-        codes, distinct = dictionary_codes(self.packets.take(rows).slices(offset, length))
-        passed: Bools = np.array([test(content) for content in distinct], np.bool_)[codes]
-        return passed
+    def _which(self, rows: Ints, offset: Ints, length: Ints, test: Callable[[bytes], bool]) -> Ints:
+        """Returns those of the rows whose bytes pass a test, which runs once per distinct content."""
+        codes, distinct = dictionary_codes(self.packets.take(rows).slices(offset[rows], length[rows]))
+        return rows[np.array([test(content) for content in distinct], np.bool_)[codes]]

@@ -6,7 +6,7 @@ acknowledgment, and compares every length with the packet before it uses it.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from schemas import wire
 from schemas.ingest import PacketType
@@ -30,16 +30,6 @@ _LISTS = {
 _FORMAT_TYPES = frozenset(FormatType)
 
 
-class Part(NamedTuple):
-    """Says where the fixed part of a header is, or a field whose place depends on the packet."""
-
-    offset: int
-    size: int
-    header: Header
-    field: wire.Field | None = None
-    text: str | None = None  # the value, unless it is plain bytes
-
-
 class _Undecodable(Exception):  # noqa: N818  # never leaves this module
     def __init__(self, fault: Fault, offset: int, found: str) -> None:
         super().__init__(found)
@@ -61,9 +51,8 @@ class ParsedPacket:
     headers: dict[str, Any] = field(default_factory=dict)
     columns: dict[str, Any] = field(default_factory=dict)  # values that are not in the fixed part of a header
     violations: set[Violation] = field(default_factory=set)
-    parts: list[Part] = field(default_factory=list)
     ends_at_body: bool = False  # body and what follows it are not stored anywhere
-    is_outline: bool = False  # neither SecurityData nor what follows the headers before the body is read
+    is_outline: bool = False  # what follows the headers before the body is not read
 
     @classmethod
     def parse_alone(cls, raw: bytes) -> Self:
@@ -81,7 +70,7 @@ class ParsedPacket:
 
     @classmethod
     def outline(cls, raw: memoryview, size: int) -> Self:
-        """Parses the headers before the body without SecurityData, at the same cost however large the packet is."""
+        """Parses the headers before the body, at the same cost however large the packet is."""
         return cls._parse(cls(raw, None, size, limit=size, is_outline=True))
 
     def _parse(self) -> Self:
@@ -133,20 +122,13 @@ class ParsedPacket:
         packet = CLASSES[header.name](self._take(offset, header.size, fault, header.name))
         self.headers[header.name] = packet
         self.offsets[header.name] = offset
-        self.parts.append(Part(offset, header.size, header))
         return packet
 
     def _guid(self, header: Header, column: str, offset: int) -> int:
         """Reads an optional GUID at the end of a header; returns where it ends."""
         data = self._take(offset, _GUID, Fault.HEADER_BEYOND_PACKET, header.by_attribute[column].name)
         self.columns[column] = identifiers.guid_text(data)
-        self._note(header, column, offset, _GUID, self.columns[column])
         return offset + _GUID
-
-    def _note(self, header: Header, attribute: str, offset: int, size: int, text: str | None = None) -> None:
-        """Records where a field without a fixed place is."""
-        if size:
-            self.parts.append(Part(offset, size, header, header.by_attribute[attribute], text))
 
     def _packet(self) -> PacketType:
         stored = len(self.raw) + len(self.trailer or b"")
@@ -171,8 +153,6 @@ class ParsedPacket:
             raise _Undecodable(Fault.UNKNOWN_INTERNAL_TYPE, 18, f"PT is {internal.internal_type}")
         packet_type, header = INTERNAL_PACKETS[internal.internal_type]
         self._header(header, 20)
-        if 20 + header.size != self.size:
-            self.violations.add(Violation.TRAILING_BYTES)
         return packet_type
 
     def _user_shaped(self, base: Any) -> PacketType:
@@ -235,8 +215,6 @@ class ParsedPacket:
             raise _Undecodable(Fault.NAME_NOT_UTF16, offset, f"{column}, {error.reason}") from error
         if end > offset:
             self.offsets[column] = offset
-            size = 2 + len(content) if kind == QueueType.DIRECT else len(content)
-            self._note(wire.USER_HEADER, column, offset, size, self.columns[column])
         return end, content
 
     def _transaction(self, offset: int) -> int:
@@ -248,24 +226,12 @@ class ParsedPacket:
 
     def _security(self, offset: int) -> int:
         security = self._header(wire.SECURITY_HEADER, offset)
-        sender_id = offset + wire.SECURITY_HEADER.size
         sizes = [getattr(security, size) for size in wire.SECURITY_SIZES]
-        end: int = sender_id + sum(map(r4, sizes))
+        end: int = offset + wire.SECURITY_HEADER.size + sum(map(r4, sizes))
         if end > self.limit:
             found = f"SecurityData would end at {end}, the headers end at {self.limit}"
             raise _Undecodable(Fault.SECURITY_BEYOND_PACKET, offset, found)
-        provider = end - r4(security.provider_info_size)
-        if self.is_outline:
-            self._take(provider + security.provider_info_size, 0, Fault.SECURITY_BEYOND_PACKET, "SecurityData")
-            return end
-        data = self._take(sender_id, security.sender_id_size, Fault.SECURITY_BEYOND_PACKET, "SecurityID")
-        self.columns["sender_id"] = identifiers.sender_id_text(security.sender_id_type, data)
-        data = self._take(provider, security.provider_info_size, Fault.SECURITY_BEYOND_PACKET, "ProviderInfo")
-        self.columns["provider_type"], self.columns["provider_name"] = identifiers.provider(data)
-        place = sender_id
-        for item, size in zip(wire.SECURITY_HEADER.variable, sizes, strict=True):
-            self._note(wire.SECURITY_HEADER, item.attribute, place, size, self.columns.get(item.attribute))
-            place += r4(size)
+        self._take(end - r4(sizes[-1]) + sizes[-1], 0, Fault.SECURITY_BEYOND_PACKET, "SecurityData")
         return end
 
     def _properties(self, offset: int) -> Any:
@@ -281,10 +247,7 @@ class ParsedPacket:
         data = self._take(label, 2 * properties.label_length, Fault.BODY_BEYOND_PACKET, "Label")
         self.columns["label"] = identifiers.text(data) if data else None
         self._take(label + len(data), properties.extension_size, Fault.BODY_BEYOND_PACKET, "ExtensionData")
-        self.offsets["body"] = self.columns["body_offset"] = body
-        self._note(wire.MESSAGE_PROPERTIES_HEADER, "label", label, len(data), self.columns["label"])
-        self._note(wire.MESSAGE_PROPERTIES_HEADER, "extension_data", label + len(data), properties.extension_size)
-        self._note(wire.MESSAGE_PROPERTIES_HEADER, "message_body", body, properties.body_size)
+        self.offsets["body"] = body
         return properties
 
     def _after_properties(self, base: Any, user: Any, properties: Any) -> None:
@@ -300,28 +263,20 @@ class ParsedPacket:
             self.offsets["body_end"] = body + size
             if body + size > self.limit:
                 continue
-            branch = replace(
-                self,
-                headers=dict(self.headers),
-                columns=dict(self.columns),
-                offsets=dict(self.offsets),
-                parts=list(self.parts),
-            )
+            branch = replace(self, headers=dict(self.headers), columns=dict(self.columns), offsets=dict(self.offsets))
             try:
                 end = branch.optional_headers(base, user, min(r4(body + size), self.limit))
             except _Undecodable as stop:
-                failure, failed = stop, branch.parts
+                failure = stop
                 continue
             if best is None or end == self.limit:
                 best = branch, end
             if end == self.limit:
                 break
         if best is None:
-            self.parts = failed
             raise failure
         branch, end = best
         self.headers, self.columns, self.offsets = branch.headers, branch.columns, branch.offsets
-        self.parts = branch.parts
         if end != self.limit:
             self.violations.add(Violation.TRAILING_BYTES)
         if self.offsets["body_end"] < body + properties.allocation_body_size:
@@ -363,8 +318,7 @@ class ParsedPacket:
         start = offset + header.size
         size: int = 2 * getattr(half, length.attribute)
         data = self._take(start, size, Fault.SECTION_BEYOND_PACKET, f"SoapHeader.{content.name}")
-        text = self.columns[content.attribute] = identifiers.text(data) if data else None
-        self._note(header, content.attribute, start, size, text)
+        self.columns[content.attribute] = identifiers.text(data) if data else None
         return start + size
 
     def _multi_queue_format(self, offset: int) -> int:
@@ -387,7 +341,6 @@ class ParsedPacket:
                     f"HeaderSize is {header.header_size} and the headers end at {self.limit}",
                 )
             start = offset + wire.MQF_ADDRESS_HEADER.size
-            self.parts.append(Part(offset, wire.MQF_ADDRESS_HEADER.size, wire.MQF_ADDRESS_HEADER))
             self.columns[_LISTS[section]] = self._elements(start, end, header.element_count)
             offset = min(r4(end), self.limit)
         signature = self._header(wire.MQF_SIGNATURE_HEADER, offset, Fault.SECTION_BEYOND_PACKET)
@@ -397,8 +350,6 @@ class ParsedPacket:
         if last > self.limit:
             found = f"the signature would end at {last}, the headers end at {self.limit}"
             raise _Undecodable(Fault.SECTION_BEYOND_PACKET, offset, found)
-        start = offset + wire.MQF_SIGNATURE_HEADER.size
-        self._note(wire.MQF_SIGNATURE_HEADER, "signature", start, signature.multi_queue_signature_size)
         return min(r4(last), self.limit)
 
     def _elements(self, offset: int, end: int, count: int) -> list[str]:
@@ -424,8 +375,6 @@ class ParsedPacket:
                 elements.append(identifiers.ELEMENT_NAMES[kind](data[place : place + size]))
             except UnicodeDecodeError as error:
                 raise _Undecodable(Fault.NAME_NOT_UTF16, start, f"a direct format name, {error.reason}") from error
-            self.parts.append(Part(start, wire.MQF_ELEMENT.size, wire.MQF_ELEMENT))
-            self._note(wire.MQF_ELEMENT, "content", offset + place, size, elements[-1])
             place += size
         return elements
 

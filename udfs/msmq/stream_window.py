@@ -16,8 +16,6 @@ LOOKAHEAD = 2 * (LARGEST_PACKET + wire.SESSION_HEADER.size) + HEADER_SIZE
 SIGNATURE = wire.SIGNATURE.to_bytes(4, "little")
 SIGNATURE_OFFSET = 4
 VERSION = wire.VERSION.to_bytes(1, "little")
-_TLS_TYPES, _TLS_MAJOR, _TLS_MINOR, _TLS_LARGEST = range(20, 24), 3, 4, (1 << 14) + 2048
-_tls_fields = struct.Struct(">BBBH").unpack_from
 header_fields = struct.Struct("<cxH4sI").unpack_from  # VersionNumber, Flags, Signature, PacketSize
 
 
@@ -27,7 +25,7 @@ def header_fault(data: bytes, at: int, end: int) -> FramingReason | None:
         return FramingReason.INCOMPLETE_FRAME
     version, _, signature, size = header_fields(data, at)
     if signature != SIGNATURE:
-        return FramingReason.LOOKS_ENCRYPTED if like_tls(data, at) else FramingReason.BAD_SIGNATURE
+        return FramingReason.BAD_SIGNATURE
     if version != VERSION:
         return FramingReason.BAD_VERSION
     return None if HEADER_SIZE <= size <= LARGEST_PACKET else FramingReason.BAD_PACKET_SIZE
@@ -55,12 +53,6 @@ def _final_extent(data: bytes, at: int, end: int) -> int:
     _, flags, _, size = header_fields(data, at)
     lookahead: int = wire.SESSION_HEADER.size + HEADER_SIZE if flags & HAS_SESSION_HEADER else 0
     return _extent(data, at, end) if at + size + lookahead <= end else 0
-
-
-def like_tls(data: bytes, at: int) -> bool:
-    """Returns whether a TLS record begins at an index of `data` ([RFC 8446] 5.1): type, version and length fit."""
-    kind, major, minor, length = _tls_fields(data, at)
-    return kind in _TLS_TYPES and major == _TLS_MAJOR and minor <= _TLS_MINOR and 0 < length <= _TLS_LARGEST
 
 
 def _like_header(data: bytes, at: int) -> bool:

@@ -26,12 +26,10 @@ from udfs.msmq.stream_window import (
     VERSION,
     header_fault,
     header_fields,
-    like_tls,
 )
 
 _DECIDING = 12
 """Bytes of a header up to its PacketSize."""
-_TLS_SIZE = 5
 
 
 def drop_bodies(data: bytes, dropped: Sequence[Dropped], *, synchronized: bool) -> list[Run]:
@@ -76,8 +74,6 @@ def _keep_around_body(data: bytes, at: int, marks: _Marks, *, whole_end: bool) -
     for after in (at + size, at + size + session):
         if whole_end or after + HEADER_SIZE > len(data):
             marks.keep(after, len(data))
-        elif like_tls(data, after):
-            marks.keep(after, after + _TLS_SIZE)
     packet = ParsedPacket.outline(memoryview(data)[at:end], size + session)
     base, user = packet.headers["BaseHeader"], packet.headers.get("UserHeader")
     properties = packet.headers.get("MessagePropertiesHeader")

@@ -1,7 +1,7 @@
-"""Finds TCP segments, IP fragments and UDP datagrams in a block of captured frames.
+"""Finds TCP segments and IP fragments in a block of captured frames.
 
 Link layers: Ethernet with VLAN tags, Linux cooked v1 and v2, raw IP, BSD loopback. IPv4 [RFC 791], IPv6 with extension
-headers [RFC 8200], TCP [RFC 9293], UDP [RFC 768]. Arrays hold one element per frame, so that no Python object is made
+headers [RFC 8200] and TCP [RFC 9293]. Arrays hold one element per frame, so that no Python object is made
 per frame. `udfs.passes.defragment` reassembles the fragments.
 """
 
@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas import wire
 from schemas.ingest import FrameReason, NotJudged
 from udfs.arrow.buffers import Bools, Ints, read_at
 from udfs.capture.records import Records
@@ -31,7 +30,6 @@ _EXTENSION_DEPTH = 8
 _FRAGMENT_HEADER = 44
 _AUTHENTICATION_HEADER = 51
 _TCP = 6
-_UDP, _UDP_HEADER = 17, 8
 _ESP, _PGM = 50, 113
 _HTTP_PORT, _POST = 80, b"POST /msmq"
 _RPC_PORTS = (2101, 2103, 2105, 2107)
@@ -88,15 +86,6 @@ class Fragments(NamedTuple):
     length: Ints
 
 
-class Datagrams(NamedTuple):
-    """Whole UDP datagrams, one element each; `endpoints` as in `Segments`, `payload`: the bytes of each."""
-
-    frame: Ints
-    time_ns: Ints
-    endpoints: NDArray[np.uint8]
-    payload: list[bytes]
-
-
 class Rejected(NamedTuple):
     """Frames that may have carried MSMQ and cannot be read: record number, place and length in the buffer, reason."""
 
@@ -108,10 +97,10 @@ class Rejected(NamedTuple):
     """Records of other traffic that MSMQ may have sent."""
 
 
-def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments, Datagrams]:
-    """Returns the TCP segments from or to one of `ports`, frames that cannot be read, IP fragments, and UDP datagrams.
+def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments]:
+    """Returns the TCP segments from or to one of `ports`, frames that cannot be read, and IP fragments.
 
-    All other frames are other traffic, and so are the datagrams: those from or to the port of pings.
+    All other frames are other traffic.
     """
     data = np.concatenate([records.buffer, np.zeros(_PAD, np.uint8)])
     count = len(records.start)
@@ -119,8 +108,8 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
     end = records.start + records.captured
     ether_type, network = _network_layer(data, records)
     transport, protocol, datagram_end, bad_ip = _transport_layer(data, ether_type, network, end)
-    is_tcp, is_udp = (protocol == _TCP) & ~bad_ip, (protocol == _UDP) & ~bad_ip
-    at = np.where(is_tcp | is_udp, transport, 0)
+    is_tcp = (protocol == _TCP) & ~bad_ip
+    at = np.where(is_tcp, transport, 0)
     header = (data[at + 12] >> 4).astype(np.int64) * 4
     bad_tcp = is_tcp & ((transport + 20 > end) | (header < 20) | (transport + header > datagram_end))  # noqa: PLR2004
     source, target = _be16(data, at), _be16(data, at + 2)
@@ -164,16 +153,7 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
     }
     counts = {what: int(np.count_nonzero(where)) for what, where in aside.items()}
     rejects = Rejected(frame[bad], records.start[bad], records.captured[bad], why, counts)
-    whole = is_udp & (transport + _UDP_HEADER <= datagram_end) & (datagram_end <= end)
-    udp = np.flatnonzero(whole & ((source == wire.PING_PORT) | (target == wire.PING_PORT)))
-    bounds = zip((transport[udp] + _UDP_HEADER).tolist(), datagram_end[udp].tolist(), strict=True)
-    datagrams = Datagrams(
-        frame=frame[udp],
-        time_ns=records.time_ns[udp],
-        endpoints=_endpoints(data, network[udp], transport[udp], v4[udp]),
-        payload=[data[low:high].tobytes() for low, high in bounds],
-    )
-    return taken, rejects, fragments, datagrams
+    return taken, rejects, fragments
 
 
 def _is_post(data: NDArray[np.uint8], rows: Ints, payload: Ints, end: Ints) -> Bools:

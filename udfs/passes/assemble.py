@@ -431,7 +431,6 @@ _TCP_DETAILS = {
     "of their stream announced.",
 }
 _FRAMING_DETAILS = {
-    FramingReason.LOOKS_ENCRYPTED: "where a packet should begin there is a record of TLS, so this is encrypted",
     FramingReason.BAD_SIGNATURE: "where a packet should begin there is no MSMQ signature",
     FramingReason.BAD_VERSION: "the header there has a version other than 0x10",
     FramingReason.BAD_PACKET_SIZE: "the header there announces less than 16 bytes or more than 4 MiB",

@@ -247,7 +247,7 @@ class _Out:
     def _parse(self) -> pa.RecordBatch:
         """Returns the rows of the segments among the datagrams, and sets the fate of all datagrams."""
         records = _records(self._datagrams)
-        segments, rejected, nested, _ = find_segments(records, self._options.ports)
+        segments, rejected, nested = find_segments(records, self._options.ports)
         fates = dict.fromkeys(rejected.frame.tolist() + nested.frame.tolist(), _LOST)
         fates |= dict.fromkeys(segments.frame.tolist(), Counted.SEGMENT.value)
         for number, datagram in enumerate(self._datagrams, records.first_frame):

@@ -14,7 +14,6 @@ from udfs.arrow.buffers import fixed_binary
 from udfs.capture.files import Fault, open_source
 from udfs.capture.reader import join_small, read_blocks
 from udfs.capture.records import Cursor, Records
-from udfs.msmq.ping import find_pings
 from udfs.network.dissect import Rejected, Segments, connection_keys, find_segments
 from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
@@ -49,7 +48,7 @@ def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
     counts: Counter[str] = Counter()
     size = min(_BLOCK_BYTES, options.split_bytes)
     for records, base, faults in join_small(read_blocks(source, cursor, split["stop"], size)):
-        segments, rejected, fragments, datagrams = find_segments(records, options.ports)
+        segments, rejected, fragments = find_segments(records, options.ports)
         if (only := split.get("only")) is not None:
             yield segment_rows(records.buffer, _select(segments, pa.array(only, pa.binary())), capture)
             continue
@@ -61,7 +60,6 @@ def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
             yield from preframe(records.buffer, segments, capture, file_base, options)
         if len(fragments.frame):
             yield fragment_rows(records.buffer, fragments, capture)
-        yield from _batch(capture, "ping", find_pings(datagrams))
         yield from _batch(capture, "fault", (_fault_row(fault, kept) for fault in faults))
         yield from _batch(capture, "fault", _rejected_rows(records, rejected, kept))
     yield from _batch(capture, "count", ({"what": what, "records": n} for what, n in counts.items() if n))

@@ -75,26 +75,6 @@ function msmq.dissector(tvb, pinfo, tree)
 	return captured
 end
 
-local ping = Proto("msmq_ping", "Message Queuing (MSMQ) Ping")
-
-function ping.dissector(tvb, pinfo, tree)
-	local header = H.Ping
-	if tvb:reported_len() ~= header.size or tvb:len() < header.size
-		or tvb(2, 2):le_uint() ~= WIRE.PING_SIGNATURE then
-		return 0
-	end
-	local is_response = pinfo.src_port == WIRE.PING_PORT
-	local text = is_response and "Ping response" or "Ping request"
-	local item = tree:add(msmq, tvb(), "Message Queuing, " .. text)
-	local view = new_view(item, pinfo)
-	show_header({ raw = tvb:raw() }, tvb, view, { header = header, offset = 0 })
-	derive(view, "is_response", tvb, header.size, is_response)
-	pinfo.cols.protocol = "MSMQ"
-	pinfo.cols.info = text
-	return header.size
-end
-
 for _, port in ipairs(PORTS) do
 	DissectorTable.get("tcp.port"):add(port, msmq)
 end
-DissectorTable.get("udp.port"):add(WIRE.PING_PORT, ping)

@@ -362,9 +362,8 @@ local function read_packet(p)
 		if not internal then
 			fail("unknown_internal_type", at - 2)
 		end
-		at = read_header(p, internal.header, at)
+		read_header(p, internal.header, at)
 		p.packet_type = internal.packet_type
-		p.broken.trailing_bytes = at ~= p.size or nil
 	end
 	if #p.raw ~= p.size then
 		fail("bytes_missing", #p.raw)

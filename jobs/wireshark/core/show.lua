@@ -104,11 +104,6 @@ local function show_part(tvb, view, branch, part)
 	end
 end
 
-local TITLES = {}
-for packet_type in pairs(RULES) do
-	TITLES[packet_type] = string.gsub("_" .. packet_type, "_(%l)", string.upper)
-end
-
 local last_timestamp, last_date -- sequences of one queue manager differ in the ordinal only
 local function sequence_text(v)
 	if v.tx_sequence_timestamp ~= last_timestamp then
@@ -202,8 +197,10 @@ local function dissect_packet(tvb, pinfo, tree, offset, size)
 			error(problem, 0)
 		end
 		p.fault, p.packet_type, p.broken = problem, nil, {}
+	elseif not IS_MESSAGE[p.packet_type] then
+		p.broken = {}
 	elseif not only or only.violations then
-		RULES[p.packet_type](p.v, p.broken)
+		mark_violations(p.v, p.broken)
 	end
 	local text = summary(p)
 	local item = tree:add(msmq, range, "Message Queuing, " .. text)

@@ -9,7 +9,7 @@ same addresses.
 
 import polars as pl
 
-from schemas.messages import HandshakeType
+from schemas.ingest import PacketType
 
 WAYS = FORTH, BACK = "forth", "back"
 AHEAD = tuple(f"ahead_{way}" for way in WAYS)
@@ -32,7 +32,7 @@ def known_connections(streams: pl.DataFrame, handshakes: pl.DataFrame) -> pl.Dat
     streams, `addresses` those of its initiator and its acceptor.
     """
     established = (
-        handshakes.filter(handshake_type=HandshakeType.ESTABLISH_CONNECTION.value)
+        handshakes.filter(handshake_type=PacketType.ESTABLISH_CONNECTION.value)
         .join(streams.select("stream_id", "connection_id"), on="stream_id")
         .group_by("connection_id")
         .agg(pl.max("client_guid").alias("client"), pl.max("time_stamp_ms").alias("booted_ms"))

@@ -3,14 +3,14 @@
 import polars as pl
 
 from schemas.ingest import Attempt, FramingReason
-from udfs.derive.columns import PLACE, count, count_distinct, count_if, key_at, null, row_key, timestamp
+from udfs.derive.columns import PLACE, count, count_distinct, count_if, key_at, row_key, timestamp
 from udfs.derive.frames import derives
 from udfs.replay.findings.captures import FAILURES
 
 _PATIENCE_S = 21
 """Seconds after which a sender gives up a SYN. Attempts in the last ones of a capture may still have been answered."""
-_CLOSED, _REFUSED_SESSION, _OTHER_VERSION, _NO_PONG, _REFUSED_BY_PONG = list(FAILURES)[3:]
-_NO_ANSWER = (Attempt.NO_ANSWER.value, Attempt.SILENT.value, _NO_PONG)
+_CLOSED, _REFUSED_SESSION, _OTHER_VERSION = list(FAILURES)[3:]
+_NO_ANSWER = (Attempt.NO_ANSWER.value, Attempt.SILENT.value)
 
 
 def captured_twice(ends: pl.DataFrame) -> pl.DataFrame:
@@ -63,16 +63,14 @@ def cannot_connect(
     handshakes: pl.DataFrame,
     quarantine: pl.DataFrame,
     captures: pl.DataFrame,
-    pings: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Returns rows of CannotConnect, a row per client and server, as STREAMS, QUARANTINE and PINGS show.
+    """Returns rows of CannotConnect, a row per client and server, as STREAMS and QUARANTINE show.
 
     A connection worked if it carried bytes in both directions. Attempts in the last seconds of the captures are left
     out, because they may still have been answered. A session may be refused in the handshake or by closing the
-    connection ([MS-MQQB] 3.1.5.3.1). Later versions of Windows neither send nor answer pings, so an unanswered one
-    counts only where nothing connected afterwards.
+    connection ([MS-MQQB] 3.1.5.3.1).
     """
-    tries = pl.concat([_connections(streams, handshakes, quarantine), _pings(pings)])
+    tries = _connections(streams, handshakes, quarantine)
     failure, pair = pl.col("failure"), ("client", "server")
     worked = tries.filter(failure.is_null()).group_by(pair).agg(pl.col("last_at").max().alias("worked_at"))
     last_try = captures["last_captured_at"].max()
@@ -83,7 +81,6 @@ def cannot_connect(
     return (
         tries.filter(failure.is_not_null() & ~too_late.fill_null(False))
         .join(worked, on=pair, how="left")
-        .filter((failure != _NO_PONG) | since_it_worked)
         .sort("first_at", "key")
         .group_by(*pair, "worked_at", pl.concat_str(*pair, separator="->").alias("session_id"))
         .agg(
@@ -132,26 +129,4 @@ def _connections(streams: pl.DataFrame, handshakes: pl.DataFrame, quarantine: pl
         .when(closed)
         .then(pl.lit(_CLOSED))
         .alias("failure"),
-    )
-
-
-def _pings(pings: pl.DataFrame) -> pl.DataFrame:
-    """Returns the same of the pings that were not answered, or with a refusal; a row per pair and cookie."""
-    client, server = pl.col("src_ip").alias("client"), pl.col("dst_ip").alias("server")
-    at, refused = pl.col("captured_at"), pl.col("refused")
-    requests = (
-        pings.filter(~pl.col("is_response"))
-        .group_by(client, server, "cookie")
-        .agg(at.min().alias("first_at"), at.max().alias("last_at"))
-    )
-    answers = (
-        pings.filter("is_response")
-        .group_by(pl.col("dst_ip").alias("client"), pl.col("src_ip").alias("server"), "cookie")
-        .agg(refused.min())
-    )
-    failure = pl.when(refused.is_null()).then(pl.lit(_NO_PONG)).when(refused).then(pl.lit(_REFUSED_BY_PONG))
-    return (
-        requests.join(answers, on=("client", "server", "cookie"), how="left", nulls_equal=True)
-        .select("client", "server", "first_at", "last_at", null(pl.String).alias("key"), failure.alias("failure"))
-        .filter(pl.col("failure").is_not_null())
     )

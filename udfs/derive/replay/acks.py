@@ -2,8 +2,8 @@
 
 import polars as pl
 
+from schemas.ingest import PacketType
 from schemas.judging import ACK, ACKNOWLEDGED
-from schemas.messages import AckType
 from udfs.derive.columns import ACK_PAIR, number_of, row_key, signed
 from udfs.derive.frames import derives
 from udfs.derive.replay.ends import known_guid
@@ -81,7 +81,7 @@ def message_number(name: str) -> pl.Expr:
 
 
 def _is_final() -> pl.Expr:
-    return pl.col("ack_type") == AckType.FINAL_ACK.value
+    return pl.col("ack_type") == PacketType.FINAL_ACK.value
 
 
 def _for_senders(acks: pl.DataFrame, flows: pl.DataFrame, used: pl.DataFrame) -> list[pl.DataFrame]:
@@ -101,7 +101,7 @@ def _few_senders(flows: pl.DataFrame, *key: str) -> pl.DataFrame:
 
 def select_order_acks(acknowledgments: pl.DataFrame) -> pl.DataFrame:
     """Returns the OrderAcks among acknowledgments."""
-    return acknowledgments.filter(pl.col("ack_type") == AckType.ORDER_ACK.value)
+    return acknowledgments.filter(pl.col("ack_type") == PacketType.ORDER_ACK.value)
 
 
 @derives(ACK_PAIR, columns={"acks": ("ack_type", *ACK_PAIR)})

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from schemas.incidents import Cause
-from schemas.messages import AckType
+from schemas.ingest import PacketType
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome, count_column
 from schemas.replay import Verdict
 from udfs.derive.columns import PLACE, SEQUENCE, address_of_stream, count, count_if, nanoseconds, tx_sequence
@@ -107,7 +107,7 @@ def final_acks(acks: pl.DataFrame) -> pl.DataFrame:
 
     Each `ack_type` once suffices.
     """
-    return acks.select((pl.col("ack_type") == AckType.FINAL_ACK.value).any().alias("any"))
+    return acks.select((pl.col("ack_type") == PacketType.FINAL_ACK.value).any().alias("any"))
 
 
 def unjudged_messages(sessions: pl.DataFrame) -> pl.DataFrame:

@@ -60,8 +60,6 @@ FAILURES = {
     "closed": ("was closed without an answer to the handshake", "were closed without an answer to the handshake"),
     "refused_session": ("was refused in the handshake", "were refused in the handshake"),
     "other_version": ("began with another version of the protocol", "began with another version of the protocol"),
-    "no_pong": ("ping had no answer", "pings had no answer"),
-    "refused_by_pong": ("ping was answered with a refusal", "pings were answered with a refusal"),
 }
 """How a sentence names each kind of failure: words for one connection, and for several."""
 
