@@ -1,7 +1,9 @@
 """Finds what an analyst should look at, and puts it together as incidents with the frames that prove them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic
+from functools import partial
+from typing import Generic
 
 import polars as pl
 
@@ -11,6 +13,7 @@ from jobs.replaying.fates import Fates
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.sources import Sources
 from schemas.explained import FOUND
+from schemas.replay import FindingKind
 from udfs.derive.columns import PLACE
 from udfs.derive.facts.arrivals import arrivals_to_look_at, shown_messages
 from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps
@@ -41,24 +44,9 @@ from udfs.derive.facts.senders import (
 )
 from udfs.derive.tables import schema_of
 from udfs.derive.witness import find_frames, places_of, with_frames
-from udfs.replay.findings.captures import CannotConnect, CapturedTwice, ClockStepped
-from udfs.replay.findings.finding import finding_row
+from udfs.replay.findings import facts
+from udfs.replay.findings.finding import Told, finding_row
 from udfs.replay.findings.on_messages import CHOSEN, FINDING, NUMBERED_SEQUENCE, choose_messages, tell_messages
-from udfs.replay.findings.receivers import (
-    AcknowledgedElsewhere,
-    RepeatedOrderAck,
-    Returned,
-    SeveralReceivers,
-    WindowStalled,
-)
-from udfs.replay.findings.senders import (
-    ExpiredOnArrival,
-    InterleavedTransactions,
-    OrdinalRegressed,
-    PartlyDelivered,
-    TornTransactions,
-    TwoAddresses,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,31 +59,26 @@ class Explained(Generic[T]):
 
 
 def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
-    """Returns the findings on what no single arrival shows, from few rows: a row of FINDINGS per fact.
-
-    Facts are named by their kind, whose fields are columns of the rows.
-    """
+    """Returns the findings on what no single arrival shows, from few rows: a row of FINDINGS per fact."""
     ends, flows, sequences = few["ends"], few["flows"], few["sequences"]
-    facts: dict[type[Any], pl.DataFrame] = {
-        ExpiredOnArrival: expired_on_arrival(few["expired"], ends),
-        OrdinalRegressed: ordinal_regressed(few["around_falls"], ends, sequences),
-        TwoAddresses: two_addresses(ends, few["conflicts"]),
-        RepeatedOrderAck: in_last_sequence(few["repeated"], sequences),
-        Returned: returned_messages(few["named"], few["negative"], ends),
-        TornTransactions: few["torn"],
-        InterleavedTransactions: few["interleaved"],
-        PartlyDelivered: few["partly"],
-        CapturedTwice: captured_twice(ends),
-        ClockStepped: few["steps"],
-        CannotConnect: few["failures"],
-        WindowStalled: window_stalled(few["stalls"], few["answering"]),
-        SeveralReceivers: several_receivers(flows, ends, few["tallies"]),
-        AcknowledgedElsewhere: acknowledged_elsewhere(flows, ends, few["acks"]),
+    found: dict[Callable[..., Told], pl.DataFrame] = {
+        facts.expired_on_arrival: expired_on_arrival(few["expired"], ends),
+        facts.ordinal_regressed: ordinal_regressed(few["around_falls"], ends, sequences),
+        facts.two_addresses: two_addresses(ends, few["conflicts"]),
+        facts.repeated_order_ack: in_last_sequence(few["repeated"], sequences),
+        facts.returned: returned_messages(few["named"], few["negative"], ends),
+        partial(facts.broken_transactions, kind=FindingKind.TORN_TRANSACTION): few["torn"],
+        partial(facts.broken_transactions, kind=FindingKind.INTERLEAVED_TRANSACTION): few["interleaved"],
+        partial(facts.broken_transactions, kind=FindingKind.TRANSACTION_PARTLY_DELIVERED): few["partly"],
+        facts.captured_twice: captured_twice(ends),
+        facts.clock_stepped: few["steps"],
+        facts.cannot_connect: few["failures"],
+        facts.window_stalled: window_stalled(few["stalls"], few["answering"]),
+        facts.several_receivers: several_receivers(flows, ends, few["tallies"]),
+        facts.acknowledged_elsewhere: acknowledged_elsewhere(flows, ends, few["acks"]),
     }
     rows = (
-        finding_row(fact.tell(), fact)
-        for kind, of_kind in facts.items()
-        for fact in map(kind._make, of_kind.select(kind._fields).iter_rows())
+        finding_row(tell(**fact), fact) for tell, of_kind in found.items() for fact in of_kind.iter_rows(named=True)
     )
     return pl.DataFrame(list(rows), schema_of(FOUND), orient="row")
 

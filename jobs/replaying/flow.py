@@ -39,9 +39,9 @@ def replay(
     engine: Engine[T],
     sources: Sources[T],
     united: Conversations[T],
-    accept: Accept[T],
     options: Options,
     last: LastReplay | None = None,
+    accept: Accept[T] | None = None,
 ) -> pl.DataFrame | None:
     """Writes all tables of the replay; `united` are the sources with each conversation once.
 
@@ -50,7 +50,7 @@ def replay(
     """
     inputs = read_inputs(engine, sources, united, options.scope)
     settled = find_settled(engine, sources, united, inputs, last)
-    judged = judge_messages(engine, inputs, settled, sources.states_before, accept, options.reading)
+    judged = judge_messages(engine, inputs, settled, sources.states_before, options.reading, accept)
     engine.replace(VERDICTS, united.restore(judged))
     verdicts = engine.read(VERDICTS)  # from files, so that Spark judges only once
     engine.replace(ENDS, inputs.every_end)

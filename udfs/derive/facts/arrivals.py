@@ -23,7 +23,7 @@ from udfs.derive.frames import derives
 from udfs.derive.outcomes.slots import MESSAGE, SLOT, is_late
 from udfs.derive.replay.scopes import SENDER_THERE
 from udfs.replay.findings.finding import Arrival, Message
-from udfs.replay.findings.on_messages import Chosen
+from udfs.replay.findings.on_messages import CHOSEN
 from udfs.replay.words import NS
 
 LOOKED_AT = (
@@ -244,7 +244,7 @@ def shown_messages(verdicts: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame
         *(pl.col(column).alias(name) for name, column in columns.items()),
     )
     shown = messages.join(chosen, on=["scope_no", "replay_order"])
-    return shown.with_columns(row_key().alias("key")).select(*Chosen._fields, *Message._fields)
+    return shown.with_columns(row_key().alias("key")).select(*CHOSEN.names, *Message._fields)
 
 
 def _in_order(high: pl.Expr, low: pl.Expr) -> pl.Expr:

@@ -1,9 +1,10 @@
-"""Declares what rules on messages read, how they are written, and what they say."""
+"""Declares what rules on messages read, and how a finding is written."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from schemas.replay import FINDINGS, Evidence, FindingKind, Severity, Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS, LATEST_ORDER_ACK_NS
@@ -20,17 +21,18 @@ class Told(NamedTuple):
     """The rows that prove it; None is left out."""
 
 
-def finding_row(told: Told, about: NamedTuple, messages: int | None = None) -> tuple[object, ...]:
-    """Returns a row of FINDINGS without `incident_id`; other columns are the fields of `about`, or null."""
-    sequence = getattr(about, "tx_sequence_id", None)
+def finding_row(told: Told, about: Mapping[str, Any]) -> tuple[object, ...]:
+    """Returns a row of FINDINGS without `incident_id`; what `told` does not say is a column of `about`, or null."""
+    sequence = about.get("tx_sequence_id")
     row = {
+        **about,
         "kind": told.kind.value,
         "severity": told.severity.value,
         "tx_sequence": None if sequence is None else tx_sequence(sequence),
         "explanation": told.sentence,
         "witness": [key for key in told.witness if key is not None],
-    } | ({} if messages is None else {"messages": messages})
-    return tuple(row.get(name, getattr(about, name, None)) for name in FINDINGS.names)
+    }
+    return tuple(map(row.get, FINDINGS.names))
 
 
 class Arrival(NamedTuple):
@@ -134,24 +136,41 @@ class Message(NamedTuple):
     final_ack_class: int | None
 
 
-class Found(NamedTuple):
-    """Holds what a sentence is made of: the first of the messages that a rule concerns, and how many they are."""
+class Role(StrEnum):
+    """Names the messages that a finding shows; `setter`, `original` and `previous_arrival` are fields of Arrival."""
 
-    first: Message
-    original: Message | None
-    """The message that was accepted under the number of the first."""
-    messages: int
-    delivered: int
-    lost: int
-    pending: int
+    FIRST = "first"
+    SETTER = "setter"
+    ORIGINAL = "original"
+    PREVIOUS = "previous_arrival"
+    ATTEMPT = "attempt"
+    """A refused arrival with a number that the sender skipped afterwards."""
+
+
+@dataclass(slots=True)
+class Found:
+    """Counts the arrivals of a sequence that one rule concerns; all but `shown` are columns of CHOSEN."""
+
+    kind: str
+    cause: int | None
     first_is_sent_later: bool
-    intervals: list[float]
-    attempts: list[Message]
-    """Refused arrivals with numbers that the sender skipped afterwards."""
+    severity: str = Severity.INFO.value
+    messages: int = 0
+    delivered: int = 0
+    lost: int = 0
+    pending: int = 0
+    intervals: list[float] = field(default_factory=list)
+    shown: Mapping[str, Sequence[Message]] = field(default_factory=dict)
+    """The messages that a sentence or a witness names, by their role; the first of those concerned is always there."""
+
+    @property
+    def first(self) -> Message:
+        """Returns the first of the messages concerned."""
+        return self.shown[Role.FIRST][0]
 
     def counted(self, noun: str) -> str:
-        """Returns "1 message", "14 messages"."""
-        return counted(self.messages, noun)
+        """Returns "1 message of sequence 2026-03-02T07:59:41Z#3", "14 messages of …"."""
+        return f"{counted(self.messages, noun)} of {self.sequence}"
 
     def one_or_many(self, one: str, many: str) -> str:
         """Returns the form of a word that goes with the number of messages."""
@@ -173,50 +192,36 @@ class Found(NamedTuple):
         return self.one_or_many("was", "were")
 
     @property
+    def first_is(self) -> str:
+        """Returns "The first is number 7"."""
+        return f"The first is number {self.first.number}"
+
+    @property
+    def first_needs(self) -> str:
+        """Returns "The first is number 7, which needs number 6"."""
+        return f"{self.first_is}, which needs number {self.first.previous}"
+
+    @property
     def stood(self) -> str:
-        """Returns what the receiver had accepted before the first message."""
+        """Returns what the receiver had accepted before the first message: "the receiver stood at: number 5."."""
         number, sequence = self.first.state_number, self.first.state_id
         if number is None or sequence is None:
-            return "not known"
-        same = sequence == self.first.tx_sequence_id
-        return f"number {number}" if same else f"number {number} of sequence {tx_sequence(sequence)}"
+            return "the receiver stood at: not known."
+        of = "" if sequence == self.first.tx_sequence_id else f" of sequence {tx_sequence(sequence)}"
+        return f"the receiver stood at: number {number}{of}."
 
 
-class Role(StrEnum):
-    """Names the messages that a finding shows; `setter`, `original` and `previous_arrival` are fields of Arrival."""
-
-    FIRST = "first"
-    SETTER = "setter"
-    ORIGINAL = "original"
-    PREVIOUS = "previous_arrival"
-    ATTEMPT = "attempt"
-
-
-class MessageRule(NamedTuple):
+class Rule(NamedTuple):
     """A kind of finding that one arrival and its neighbours show."""
 
     kind: FindingKind
-    severity: Callable[[Arrival], Severity]
+    severity: Severity | Callable[[Arrival], Severity]
     """Of one arrival; a finding has that of its gravest."""
     when: Callable[[Arrival], bool]
-    witness: tuple[Role, ...]
+    says: Callable[[Found], str]
+    witness: tuple[Role, ...] = (Role.SETTER, Role.FIRST)
     """The messages that prove it, in the order of the proof."""
-    by_cause: bool
+    by_cause: bool = False
     """A sequence has one for each class of FinalAck and each queue."""
-    of_one_message: bool
+    of_one_message: bool = False
     """Only the arrivals of the message that was concerned first count."""
-    sentence: Callable[[Found], str]
-
-
-def finding(
-    kind: FindingKind,
-    severity: Severity | Callable[[Arrival], Severity],
-    *,
-    when: Callable[[Arrival], bool],
-    witness: tuple[Role, ...] = (Role.SETTER, Role.FIRST),
-    by_cause: bool = False,
-    of_one_message: bool = False,
-) -> Callable[[Callable[[Found], str]], MessageRule]:
-    """Makes a rule of the function that returns its sentence."""
-    of_arrival = (lambda _: severity) if isinstance(severity, Severity) else severity
-    return lambda sentence: MessageRule(kind, of_arrival, when, witness, by_cause, of_one_message, sentence)
