@@ -4,8 +4,8 @@ from typing import Any
 
 import plain_copies
 import polars as pl
+from plain_finding import Finding, Row, Rows
 from plain_replay import Night
-from plain_words import Finding, Row, Rows
 from replay_tables import TABLES as READ
 from replay_tables import Replayed
 

@@ -5,27 +5,16 @@ From outcomes.md, DECISIONS 100 and the comments of the tables, whose rows it ta
 
 from collections import defaultdict
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from plain_evidence import addressees
+from plain_finding import NULL, SECOND, Finding, Row, Rows, first_of, key, keys, micros
 from plain_sender_findings import counting_ends
-from plain_words import NULL, SECOND, Finding, Row, Rows, counted, first_of, key, keys, micros, rounded
 
 from schemas.replay import FindingKind as K
 
 PATIENCE = 21_000_000
 """µs after which a sender gives up a SYN."""
-FAILURES = {
-    "no_answer": ("connection had no answer", "connections had no answer"),
-    "refused": ("was refused by a reset", "were refused by a reset"),
-    "silent": ("opened and carried nothing", "opened and carried nothing"),
-    "closed": ("was closed without an answer to the handshake", "were closed without an answer to the handshake"),
-    "refused_session": ("was refused in the handshake", "were refused in the handshake"),
-    "other_version": ("began with another version of the protocol", "began with another version of the protocol"),
-    "no_pong": ("ping had no answer", "pings had no answer"),
-    "refused_by_pong": ("ping was answered with a refusal", "pings were answered with a refusal"),
-}
 
 
 def captured_twice(tables: Rows) -> Iterator[Finding]:
@@ -36,15 +25,8 @@ def captured_twice(tables: Rows) -> Iterator[Finding]:
     for session, copies in sessions.items():
         first = min(copies, key=lambda row: (row["first_ns"] or 0, row["stream_id"]))
         count = len({row["connection_id"] for row in copies})
-        words = (
-            f"{counted(count, 'connection was', 'connections were')} captured twice, at both ends of an address "
-            f"translation, and {'counts' if count == 1 else 'count'} once. The first is {first['copy_of']}; its copy "
-            f"is {first['stream_id']}."
-        )
         witness = f"{first['copy_of']}@0", f"{first['stream_id']}@0"
-        yield Finding(
-            *(K.CAPTURED_TWICE, "info", micros(first["first_ns"]), session, count, words, witness),
-        )
+        yield Finding(K.CAPTURED_TWICE, "info", micros(first["first_ns"]), session, count, witness)
 
 
 def clock_stepped(tables: Rows) -> Iterator[Finding]:
@@ -56,17 +38,12 @@ def clock_stepped(tables: Rows) -> Iterator[Finding]:
         inside = [row for row in tables["every_message"] if row["capture_id"] == capture["capture_id"]]
         before = [row for row in inside if row["last_frame"] < frame]
         after = [row for row in inside if row["last_frame"] >= frame]
-        words = (
-            f"The clock of capture {capture['uri']} stepped back {counted(len(steps), 'time', 'times')}, first by "
-            f"{rounded(-steps[0]['step_ns'] / SECOND, 1)} s at record {frame}. The replay undoes this; the tables show "
-            "the times that were recorded."
-        )
         witness = keys(
             max(before, key=lambda row: (row["last_frame"], row["stream_offset"]), default=None),
             min(after, key=lambda row: (row["last_frame"], row["stream_offset"]), default=None),
         )
         at = capture["first_captured_at"]
-        yield Finding(K.CLOCK_STEPPED, "warning", at, None, len(steps), words, witness)
+        yield Finding(K.CLOCK_STEPPED, "warning", at, None, len(steps), witness)
 
 
 class Try(NamedTuple):
@@ -135,30 +112,11 @@ def cannot_connect(tables: Rows) -> Iterator[Finding]:
         if not failed:
             continue
         lately = [one for one in failed if worked is None or one.last_at > worked]
-        first_at, last_at = min(one.first_at for one in failed), max(one.last_at for one in failed)
-        counts = {name: sum(one.failure == name for one in failed) for name in FAILURES}
-        causes = [counted(count, *FAILURES[name]) for name, count in counts.items() if count]
-        since = (
-            "The captures show no connection that worked."
-            if worked is None
-            else f"The last connection that worked ended at {utc(worked)}."
-            if lately
-            else f"Connections work again: the last one ended at {utc(worked)}."
-        )
-        words = (
-            f"{client} could not connect to {server}: {', '.join(causes)}, from {utc(first_at)} to {utc(last_at)}. "
-            f"{since} Look for a firewall between the two, and whether Message Queuing runs there and listens."
-        )
         first = min(failed, key=lambda one: (one.first_at, one.key or ""))
         yield Finding(
-            *(K.CANNOT_CONNECT, "warning" if lately else "info", first_at, f"{client}->{server}"),
-            *(len(failed), words, keys(first.key)),
+            *(K.CANNOT_CONNECT, "warning" if lately else "info", first.first_at, f"{client}->{server}"),
+            *(len(failed), keys(first.key)),
         )
-
-
-def utc(micros: int) -> str:
-    """Returns a time as people write it."""
-    return f"{datetime.fromtimestamp(micros // 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 class Way(NamedTuple):
@@ -201,44 +159,28 @@ def window_stalled(tables: Rows) -> Iterator[Finding]:
                 headers[row["stream_id"]].append(row)
     all_ways = ways(tables)
     answering = {way.back["address"] for way in all_ways if headers[way.back["stream_id"]]}
-    closed: dict[str, list[tuple[int, str, str, int, bool, str]]] = defaultdict(list)
+    closed: dict[str, list[tuple[int, str, bool, str]]] = defaultdict(list)
     for way in all_ways:
         stream, back = way.stream["stream_id"], way.back["stream_id"]
-        found = []
+        found: list[tuple[int, str, bool]] = []
         if way.back["missing_bytes"] == 0 and way.back["address"] in answering:
-            found += [("unanswered", *one) for one in unanswered(way, packets[stream], headers[back])]
-        found += [("paused", *one) for one in paused(f"{stream}@0", headers[back])]
+            found += unanswered(way, packets[stream], headers[back])
+        found += paused(f"{stream}@0", headers[back])
         shut = streams[stream]["window_shut_ms"]
         if shut is not None and shut >= 10_000:
             since, length = streams[stream]["window_shut_at"] * 1_000, shut * 1_000_000
-            found.append(("shut", since, f"{stream}@0", length, since + length + SECOND >= way.until))
-        for cause, since, at, length, is_last in found:
-            closed[way.stream["session_id"]].append((since, at, cause, length, is_last, way.stream["connection_id"]))
+            found.append((since, f"{stream}@0", since + length + SECOND >= way.until))
+        closed[way.stream["session_id"]] += [(*one, way.stream["connection_id"]) for one in found]
     for session, stalls in closed.items():
-        since, at, *_ = min(stalls)
-        lengths: dict[str, int] = {}
-        for _, _, cause, length, _, _ in stalls:
-            lengths[cause] = max(length, lengths.get(cause, 0))
-        said = (
-            ("unanswered", "for up to {} s no SessionAck came for packets that were sent"),
-            ("paused", "for up to {} s it announced a window of one packet"),
-            ("shut", "for up to {} s its TCP announced a window of 0"),
-        )
-        causes = [text.format(rounded(lengths[cause] / SECOND)) for cause, text in said if cause in lengths]
-        connections, is_last = {connection for *_, connection in stalls}, any(last for *_, last, _ in stalls)
-        ends = "It did not go on, so messages wait in the sender's outgoing queue." if is_last else "It went on later."
-        words = (
-            f"The receiver stopped taking packets on {counted(len(connections), 'connection', 'connections')}: "
-            f"{'; '.join(causes)}. {ends} Look on the receiver for a full disk, a lack of memory, and a Message "
-            "Queuing service that is paused or hangs."
-        )
-        yield Finding(
-            *(K.WINDOW_STALLED, "warning" if is_last else "info", micros(since), session),
-            *(len(connections), words, (at,)),
-        )
+        if stalls:
+            (since, at, *_), is_last = min(stalls), any(last for _, _, last, _ in stalls)
+            yield Finding(
+                *(K.WINDOW_STALLED, "warning" if is_last else "info", micros(since), session),
+                *(len({connection for *_, connection in stalls}), (at,)),
+            )
 
 
-def unanswered(way: Way, packets: list[Row], headers: list[Row]) -> Iterator[tuple[int, str, int, bool]]:
+def unanswered(way: Way, packets: list[Row], headers: list[Row]) -> Iterator[tuple[int, str, bool]]:
     """Yields where the last packet of a step of 15 s waited too long for a header from the other side."""
     last: dict[int, Row] = {}
     for row in packets:
@@ -253,10 +195,10 @@ def unanswered(way: Way, packets: list[Row], headers: list[Row]) -> Iterator[tup
         answer = next((time for time in times if time >= sent), None)
         waited = (way.until if answer is None else answer) - sent
         if waited > way.patience:
-            yield sent, key(row), waited, answer is None
+            yield sent, key(row), answer is None
 
 
-def paused(at: str, headers: list[Row]) -> Iterator[tuple[int, str, int, bool]]:
+def paused(at: str, headers: list[Row]) -> Iterator[tuple[int, str, bool]]:
     """Yields where the other side announced a window of one packet or none for 30 s, [MS-MQQB] 3.1.3.2."""
     in_time = sorted(
         (row for row in headers if row["captured_ns"] is not None),
@@ -266,7 +208,7 @@ def paused(at: str, headers: list[Row]) -> Iterator[tuple[int, str, int, bool]]:
         opened = next((later["captured_ns"] for later in in_time[i:] if later["window_size"] > 1), None)
         length = (in_time[-1]["captured_ns"] if opened is None else opened) - row["captured_ns"]
         if row["window_size"] <= 1 and length >= 30 * SECOND:
-            yield row["captured_ns"], at, length, opened is None
+            yield row["captured_ns"], at, opened is None
 
 
 class Flow(NamedTuple):
@@ -301,7 +243,7 @@ def several_receivers(tables: Rows) -> Iterator[Finding]:
     for flow in flows(tables):
         if flow.end["receiver_guid"] is not None and flow.far is not None:
             served[flow.far][flow.end["receiver_guid"]].append(flow)
-    for far, receivers in served.items():
+    for receivers in served.values():
         if len(receivers) < 2:
             continue
         began = sorted((*_place(first_flow(of)), guid) for guid, of in receivers.items())
@@ -314,22 +256,11 @@ def several_receivers(tables: Rows) -> Iterator[Finding]:
             for by_guid in sequences.values()
             if len(by_guid) > 1
         ]
-        went = (
-            f" {counted(len(split), 'sequence of messages went', 'sequences of messages went')} to several of them."
-            if split
-            else ""
-        )
-        words = (
-            f"{len(began)} queue managers take messages at the address {far} "
-            f"({', '.join(guid for *_, guid in began)}): a load balancer or a cluster is in front of them, or Message "
-            f"Queuing was installed again.{went} Let a sender reach the same one each time: transactional messages "
-            "need one receiver."
-        )
         witness = min(split)[:2] if split else [one[:2] for one in began[:2]]
         at, _, session, _ = began[1]
         yield Finding(
             *(K.SEVERAL_RECEIVERS, "warning" if split else "info", micros(at), session),
-            *(len(began), words, tuple(at for _, at in witness)),
+            *(len(began), tuple(at for _, at in witness)),
         )
 
 
@@ -364,19 +295,11 @@ def acknowledged_elsewhere(tables: Rows) -> Iterator[Finding]:
                 to = far[row["stream_id"]]
                 if pair in came_from and pair[0] == end["sender"] and to not in came_from[pair]:
                     astray[pair, to].append(row)
-    for (pair, to), acks in astray.items():
-        first, shown = first_of(acks), sorted(came_from[pair])[:20]
-        others = len(came_from[pair]) - len(shown)
-        more = f" and {counted(others, 'other', 'others')}" if others else ""
-        words = (
-            f"{counted(len(acks), 'acknowledgment went', 'acknowledgments went')} to {to}, although the messages of "
-            f"sender {pair[1]} come from {', '.join(shown)}{more}: it has several networks, or its address "
-            f"is translated on the way. Look whether {'it arrives' if len(acks) == 1 else 'they arrive'} there: a "
-            "sender repeats what is not acknowledged."
-        )
+    for (pair, _), acks in astray.items():
+        first = first_of(acks)
         yield Finding(
             *(K.ACKNOWLEDGED_ELSEWHERE, "info", micros(first["captured_ns"]), min(sessions[pair])),
-            *(len(acks), words, keys(first)),
+            *(len(acks), keys(first)),
         )
 
 

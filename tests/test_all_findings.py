@@ -1,4 +1,4 @@
-"""Compares findings, word by word, and incidents with the second computation: of scenes and simulated nights."""
+"""Compares findings and incidents with the second computation: of scenes and simulated nights."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ import plain_sender_findings
 import pytest
 from gold_rows import finding_of, replayed_rows
 from night_truth import SITUATIONS
+from plain_finding import Finding, Rows
 from plain_message_findings import message_findings
 from plain_replay import Night, variant
-from plain_words import Finding, Rows
 from random_troubles import troubled
 from replay_tables import replay
 from test_findings import played
