@@ -1,9 +1,7 @@
 """Finds what an analyst should look at, and puts it together as incidents with the frames that prove them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Generic
 
 import polars as pl
 
@@ -47,15 +45,6 @@ from udfs.derive.witness import find_frames, places_of, with_frames
 from udfs.replay.findings import facts
 from udfs.replay.findings.finding import Told, finding_row
 from udfs.replay.findings.on_messages import CHOSEN, FINDING, NUMBERED_SEQUENCE, choose_messages, tell_messages
-
-
-@dataclass(frozen=True, slots=True)
-class Explained(Generic[T]):
-    """Holds rows of OUTCOMES, FINDINGS and INCIDENTS."""
-
-    outcomes: T
-    findings: T
-    incidents: T
 
 
 def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
@@ -130,13 +119,10 @@ def find_by_facts(
     repeated = engine.one(refused_meanwhile, repeated=engine.one(repeated_acks, acks=acks), verdicts=verdicts)
     ways = engine.one(find_ways, streams=sources.streams, ends=ends, handshakes=sources.handshakes)
     connections = engine.select(ways, "stream_id", "connection_id")
+    headers = {"messages": sources.messages, "acks": sources.acks, "session_acks": sources.session_acks}
     packets = {
         name: engine.join(engine.select(united.in_time(rows), *WINDOW), connections, ["stream_id"])
-        for name, rows in (
-            ("messages", sources.messages),
-            ("acks", sources.acks),
-            ("session_acks", sources.session_acks),
-        )
+        for name, rows in headers.items()
     }
     stalls = engine.derive(find_stalls, ways=ways, **packets)
     return engine.one(
@@ -158,20 +144,18 @@ def find_by_facts(
     )
 
 
-def put_together(engine: Engine[T], verdicts: T, undelivered: T, findings: T, sequences: T) -> Explained[T]:
-    """Puts outcomes and findings together as incidents; witnesses are keys."""
+def put_together(engine: Engine[T], verdicts: T, undelivered: T, findings: T, sequences: T) -> dict[str, T]:
+    """Returns `incidents`, and `findings` with the one that each is part of; witnesses are keys."""
     sent = engine.one(messages_sent, verdicts=verdicts, outcomes=undelivered, findings=findings)
     seen = engine.one(addresses_seen, verdicts=verdicts)
-    told = engine.derive(
+    return engine.derive(
         tell_incidents, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen
     )
-    return Explained(undelivered, told["findings"], told["incidents"])
 
 
-def with_proof(engine: Engine[T], sources: Sources[T], verdicts: T, explained: Explained[T]) -> Explained[T]:
+def with_proof(engine: Engine[T], sources: Sources[T], verdicts: T, **explained: T) -> dict[str, T]:
     """Returns the same rows, whose witnesses list packets with their frames."""
-    rows = {"outcomes": explained.outcomes, "findings": explained.findings, "incidents": explained.incidents}
-    places = engine.one(places_of, **rows)
+    places = engine.one(places_of, **explained)
     packets, judged = (engine.join(table, places, PLACE, "semi") for table in (sources.packets, verdicts))
     frames = engine.one(find_frames, packets=packets, verdicts=judged, captures=sources.captures)
-    return Explained(*(engine.one(with_frames, rows=one, frames=frames) for one in rows.values()))
+    return {name: engine.one(with_frames, rows=rows, frames=frames) for name, rows in explained.items()}

@@ -1,6 +1,5 @@
 """Replays messages into verdicts and what is derived from them, the same on each engine."""
 
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -64,9 +63,8 @@ def replay(
         sums = add_up(engine, sources, united, inputs, fates.tallies, fates, options.scope)
         engine.replace(TRANSACTIONS, find_transactions(engine, verdicts, fates))
         _explain(engine, sources, united, inputs, settled, verdicts, fates, sums["sequences"])
-    engine.replace(SEQUENCES, sums["sequences"])
-    engine.replace(SESSIONS, sums["sessions"])
-    engine.replace(STATES, sums["states"])
+    for table in (SEQUENCES, SESSIONS, STATES):
+        engine.replace(table, sums[table.name])
     return settled.gone
 
 
@@ -95,8 +93,7 @@ def _explain(
     findings = engine.union(engine.read(FINDINGS_ON_MESSAGES), by_facts)
     undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
     told = put_together(engine, every_verdict, undelivered, findings, sequences)
-    explained = with_proof(engine, sources, every_verdict, replace(told, outcomes=fates.undelivered))
-    engine.replace(OUTCOMES, explained.outcomes)
-    engine.replace(FINDINGS, explained.findings)
-    engine.replace(INCIDENTS, explained.incidents)
+    explained = with_proof(engine, sources, every_verdict, outcomes=fates.undelivered, **told)
+    for table in (OUTCOMES, FINDINGS, INCIDENTS):
+        engine.replace(table, explained[table.name])
     engine.replace(TALLIES, engine.one(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched))
