@@ -73,15 +73,6 @@ def watched(seconds: float, **columns: Any) -> Event:
 script("all_is_well")(connection(lasting=60), messages(1, 2, 3), ack(0.6, 3))
 script("resent_although_accepted", duplicates=INFO, resend_schedule=INFO)(connection(), messages(1), message(30, 1, 0))
 script("same_number_in_the_next_sequence")(connection(), message(0, 1, 0), message(30, 1, 0, S + 1))
-script("resent_on_a_new_connection", duplicates=INFO)(
-    connection(0), connection(1), message(0, 1, 0), message(7, 1, 0, on=1)
-)
-script("resent_over_four_intervals", duplicates=INFO, resend_schedule=INFO)(
-    connection(), *(message(at, 1, 0) for at in (0, 30, 60.5, 90, 391))
-)
-script("resent_more_often_than_a_sentence_says", duplicates=INFO, resend_schedule=INFO)(
-    connection(), *(message(30 * at, 1, 0) for at in range(20))
-)
 script("resent_too_soon", duplicates=INFO, resend_schedule=INFO)(
     connection(), *(message(at, 1, 0) for at in (0, 30, 42))
 )
@@ -108,20 +99,9 @@ script("resent_after_the_acknowledgment", duplicates=INFO)(connection(), message
 script("resent_with_a_bridged_previous_number", duplicates=INFO, resend_schedule=INFO)(
     connection(), messages(1, 2), message(30, 2, 0)
 )
-script("one_came_too_early", out_of_order=INFO)(connection(0), connection(1), messages(1, 3, 2), message(7, 3, 2, on=1))
 script("one_expired_and_was_bridged", gap_expired=INFO)(connection(), message(0, 1, 0), message(1, 3, 1))
 script("one_expired_that_was_sent_before", out_of_order=ERROR, gap_expired=WARNING)(
     connection(), messages(1, 3), message(30, 5, 1)
-)
-script("many_expired_of_which_some_were_refused_before", out_of_order=ERROR, gap_expired=WARNING)(
-    connection(),
-    messages(1, 2, 3, 4, 5),
-    messages(9, 10, 29, 31, at=1),  # 9 is more than twenty numbers below the last that expired
-    message(2, 30, 5),
-    message(3, 28, 27),
-)
-script("numbers_expired_twice_of_which_some_were_refused_before", out_of_order=ERROR, gap_expired=WARNING)(
-    connection(), messages(1, 3), message(1, 5, 1), message(2, 8, 7), message(3, 9, 5)
 )
 script("resent_and_refused_for_ever", out_of_order=WARNING, stuck_sequence=WARNING, resend_schedule=INFO)(
     connection(), messages(1, 3), message(30, 3, 2), message(60, 3, 2)
@@ -135,18 +115,11 @@ script("resent_and_passed_by_at_last", out_of_order=ERROR, resend_schedule=INFO)
 script("some_accepted_later_and_some_not", out_of_order=WARNING)(
     connection(0), connection(1), messages(1, 3, 4, 2), message(7, 3, 2, on=1), message(8, 4, 3, on=1), message(9, 7, 6)
 )
-script("refused_once_at_the_end", out_of_order=WARNING)(connection(), messages(1, 3))
 script("bytes_missing", capture_gap=WARNING)(
     connection(missing_bytes=100), messages(1), missing(), message(1, 5, 4), message(2, 6, 5)
 )
 script("bytes_missing_where_numbers_expired", capture_gap=WARNING)(
     connection(), messages(1), missing(stage="framing"), message(1, 5, 1)
-)
-script("bytes_missing_on_another_connection", capture_gap=WARNING)(
-    connection(0), connection(1, first_captured_at=us(0.5)), messages(1), missing(on=1), message(1, 5, 4)
-)
-script("bytes_missing_later_on_another_connection", out_of_order=WARNING)(
-    connection(0), connection(1, first_captured_at=us(0.5)), messages(1), missing(on=1), message(0.2, 5, 4)
 )
 script("refused_before_missing_bytes_that_may_hold_its_resend", out_of_order=WARNING, capture_gap=WARNING)(
     connection(missing_bytes=100), messages(1, 3), missing(), message(2, 5, 4)
@@ -160,10 +133,6 @@ script("refused_and_not_acknowledged", out_of_order=WARNING)(connection(), messa
 script("accepted_by_the_rule_yet_not_acknowledged", contradicted=WARNING)(
     connection(lasting=60), messages(1, 2), *(ack(at, 1) for at in (5, 11, 11.7))
 )
-script("acknowledged_in_two_steps")(connection(lasting=60), messages(1, 2), ack(9.8, 1), ack(10.4, 2))
-script("refused_by_the_rule_yet_read_from_its_queue", guids=True, contradicted=WARNING)(
-    connection(), messages(1, 3), final_ack(1, 3, MessageClass.MQMSG_CLASS_ACK_RECEIVE)
-)
 
 # --- which reading a receiver follows, and how much of a session was captured -----------------------------------------
 
@@ -174,12 +143,6 @@ script("the_state_stayed", reading="conformant", duplicates=INFO)(
 script("the_state_fell", reading="literal", guids=True, duplicates=INFO, state_fell=INFO)(
     connection(), messages(1, 2), ack(0.6, 2), message(1, 1, 0), ack(1.6, 1)
 )
-script(
-    "the_answer_names_a_number_of_the_sequence_before",
-    contradicted=WARNING,
-    gap_expired=WARNING,
-    unacknowledged=WARNING,
-)(connection(lasting=60), message(0, 1, 0), message(1, 5, 0, S + 1), message(2, 2, 1), ack(3, 2))
 script("an_answer_that_no_reading_foretells", reading="neither")(connection(), messages(1, 2, 3), ack(0.6, 2))
 script("answers_too_soon_or_to_what_was_not_captured", reading="unknown")(
     connection(), messages(1, 2), ack(0.1, 1), messages(3, at=1), ack(1.6, 9)
@@ -241,9 +204,6 @@ script("purged_from_its_queue", not_received_by_application=INFO)(
 script("returned_because_the_queue_is_full", not_received_by_application=ERROR)(
     returned(MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA)
 )
-script("returned_because_nobody_read_it_in_time", not_received_by_application=WARNING)(
-    returned(MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT)
-)
 script("a_transaction_that_nobody_read_in_time", not_received_by_application=WARNING)(
     returned(
         MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT,
@@ -258,18 +218,8 @@ script("received_by_its_application")(returned(MessageClass.MQMSG_CLASS_ACK_RECE
 script("refused_for_cause", refused_for_cause=ERROR)(
     connection(), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED)
 )
-script("refused_for_several_causes", refused_for_cause=ERROR)(
-    connection(),
-    messages(1, 2, 3),
-    message(3, 4, 3, destination_queue="other"),
-    *(final_ack(4 + number, number, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED) for number in (1, 3, 4)),
-    final_ack(6, 2, MessageClass.MQMSG_CLASS_NACK_BAD_DST_Q),
-)
 script("refused_for_a_cause_that_the_documents_do_not_name", refused_for_cause=ERROR)(
     connection(), messages(1), final_ack(1, 1, 0x8FFF)
-)
-script("read_from_its_queue")(
-    connection(lasting=60), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_ACK_RECEIVE)
 )
 script("another_message_was_refused_for_cause")(
     connection(), messages(1), final_ack(1, 1, MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED, named=9)
@@ -291,23 +241,11 @@ script("old_messages_under_an_old_sequence", duplicates=INFO, resend_schedule=IN
     connection(), message(0, 1, 0, S), message(1, 1, 0, S + 5), message(30, 1, 0, S)
 )
 script("message_ids_fall", ordinal_regressed=WARNING)(sent((10, 0), (11, 1), (5, 2), (6, 3)))
-script("message_ids_within_a_second")(sent((10, 0), (12, 1), (11, 1), (13, 2)))
 script("message_ids_wrap")(sent((0xFFFFFFFE, 0), (0xFFFFFFFF, 1), (0, 2), (1, 3)))
-script("committed_late")(sent((11, 5), (12, 6), (10, 4)))
 script("never_acknowledged", unacknowledged=INFO)(connection(lasting=20), messages(1, 2), ack(0.6, 1))
-script("never_acknowledged_as_the_way_there_shows", unacknowledged=INFO)(
-    connection(lasting=20, back_last_captured_at=us(5)), messages(1, 2), ack(0.6, 1)
-)
-script("never_acknowledged_as_the_way_back_shows", unacknowledged=INFO)(
-    connection(lasting=5, back_last_captured_at=us(20)), messages(1, 2), ack(0.6, 1)
-)
 script("the_capture_ends_before_an_answer_is_due")(connection(lasting=10), messages(1, 2), ack(0.6, 1))
 script("the_answers_take_another_path")(connection(lasting=20), messages(1, 2))
 script("the_answer_may_be_in_missing_bytes")(connection(lasting=20), messages(1, 2), ack(0.6, 1), missing(way="<"))
-script("the_answer_may_be_in_unreadable_bytes")(
-    connection(lasting=20), messages(1, 2), ack(0.6, 1), missing(stage="framing", way="<")
-)
-script("the_way_back_was_not_captured")(connection(lasting=20, answers=False), messages(1))
 script("acknowledged_late", slow_acknowledgment=INFO)(connection(lasting=20), messages(1), ack(10.6, 1))
 script("acknowledged_just_in_time")(connection(lasting=20), messages(1), ack(10.4, 1))
 script("the_same_answer_again_and_again", out_of_order=WARNING, repeated_order_ack=WARNING)(
@@ -323,17 +261,6 @@ script("answers_that_do_not_reach_the_sender", repeated_order_ack=INFO, duplicat
 )
 script("the_same_answer_before_it_goes_on")(
     connection(), messages(1), *(ack(at, 1) for at in (1, 31, 62)), message(63, 2, 1), ack(64, 2)
-)
-script("the_same_answer_three_times_in_a_minute")(
-    connection(),
-    messages(1),
-    *(ack(at, 1) for at in (1, 31, 60)),
-    final_ack(90, 1, MessageClass.MQMSG_CLASS_ACK_RECEIVE),  # no OrderAck
-)
-script("too_late_for_the_queue", expired_on_arrival=WARNING, out_of_order=WARNING)(
-    connection(),
-    message(0, 1, 0),
-    message(62, 3, 2, sent=1, time_to_reach_queue=60),
 )
 script("too_late_to_be_received", expired_on_arrival=WARNING)(
     connection(),
@@ -356,12 +283,6 @@ script("just_in_time")(
     message(61, 2, 0, sent=1, time_to_reach_queue=60, sequence=None),
     message(DAYS, 3, 0, sent=2, sequence=None),
 )
-script("moved_to_another_address", guids=True, two_addresses=INFO)(
-    connection(lasting=10),
-    connection(1, lasting=30, src_ip="ip.later", first_captured_at=us(20), back_first_captured_at=us(20)),
-    messages(1),
-    ack(1, 1),
-)
 script("two_identities_at_one_address", guids=True)(connection(lasting=10), messages(1), another_identity())
 script("one_number_from_two_addresses", two_addresses=ERROR, duplicates_differ=ERROR)(
     two_networks(), message(1, 1, 0, on=1, ordinal=7)
@@ -369,13 +290,8 @@ script("one_number_from_two_addresses", two_addresses=ERROR, duplicates_differ=E
 script("two_sequences_from_two_addresses", two_addresses=ERROR, out_of_order=ERROR, sequence_regressed=ERROR)(
     two_networks(), message(1, 1, 0, S + 5, on=1), message(2, 2, 1)
 )
-script(
-    "one_sequence_replaces_another_address_for_good", two_addresses=ERROR, out_of_order=ERROR, sequence_regressed=ERROR
-)(two_networks(), message(1, 1, 0, S + 5, on=1), message(2, 2, 1, S + 5, on=1), message(3, 2, 1), message(4, 3, 2))
-script("resent_from_another_address", two_addresses=INFO, duplicates=INFO)(two_networks(), message(9, 1, 0, on=1))
 script("one_host_on_two_networks", two_addresses=INFO)(two_networks(), message(1, 2, 1, on=1))
 script("no_last_message", torn_transaction=INFO)(in_transactions((1, 7, True, False), (2, 8, True, True)))
-script("no_first_message", torn_transaction=INFO)(in_transactions((1, 7, True, True), (2, 8, False, True)))
 script("the_first_message_of_a_transaction_comes_late", out_of_order=INFO, resend_schedule=INFO)(
     in_transactions((1, 7, True, True)),
     connection(1),
@@ -401,10 +317,6 @@ script("a_whole_transaction_is_pending", out_of_order=WARNING)(
     message(3, 4, 3, part=(8, False, True)),
 )
 script("the_capture_ends_within_a_transaction")(in_transactions((1, 7, True, True), (2, 8, True, False)))
-script("the_capture_begins_within_a_transaction")(in_transactions((5, 7, False, True), (6, 8, True, True)))
-script("bytes_missing_within_a_transaction", capture_gap=WARNING)(
-    in_transactions((1, 7, True, False)), missing(), message(3, 3, 2, part=(8, True, True))
-)
 script("one_transaction_within_another", interleaved_transaction=INFO)(
     in_transactions((1, 7, True, False), (2, 8, True, True), (3, 7, False, True))
 )

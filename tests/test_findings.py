@@ -1,6 +1,6 @@
 """Findings, coverage and readings: one night of many small sessions, each a scene that shows a thing or nearly does.
 
-tests/test_all_findings.py holds the words and the witness of each finding here to the second computation.
+tests/test_all_findings.py holds them to the second computation, too.
 """
 
 import re
@@ -14,6 +14,7 @@ from scenes import COVERED, READINGS, SCENES
 
 from schemas.replay import FindingKind as K
 from schemas.replay import Reading, Severity
+from udfs.replay.findings import facts
 
 _SAID = r"^(\w+): (\w+), (.*)\n(.*)$"
 SENTENCES = re.findall(_SAID, Path(__file__).with_name("sentences.txt").read_text(), re.MULTILINE)
@@ -105,6 +106,21 @@ def test_words_and_witness(night: Night, name: str, kind: str, proof: str, words
     assert row.explanation == words.format(sequence=NAME, name=name, **guids)
     witness = [f"{one['stream_id']}@{one['stream_offset']}" for one in row.witness]
     assert witness == [f"{name}.{place}" for place in proof.split()]
+
+
+def test_words_of_what_no_scene_shows() -> None:
+    twice = facts.captured_twice(messages=2, stream_id="b", copy_of="a")
+    assert twice.sentence == (
+        "2 connections were captured twice, at both ends of an address translation, and count once. The first is a; "
+        "its copy is b."
+    )
+    stepped = facts.clock_stepped(
+        messages=1, uri="a.pcap", step_ns=-5_260_000_000, frame=7, key_before=None, key_after=None
+    )
+    assert stepped.sentence == (
+        "The clock of capture a.pcap stepped back 1 time, first by 5.3 s at record 7. The replay undoes this; the "
+        "tables show the times that were recorded."
+    )
 
 
 @pytest.mark.parametrize("reading", Reading)
