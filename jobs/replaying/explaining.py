@@ -13,7 +13,7 @@ from jobs.replaying.sources import Sources
 from schemas.explained import FOUND
 from schemas.replay import FindingKind
 from udfs.derive.columns import PLACE
-from udfs.derive.facts.arrivals import arrivals_to_look_at, shown_messages
+from udfs.derive.facts.arrivals import choose_shown, shown_messages
 from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps
 from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
 from udfs.derive.facts.receivers import (
@@ -44,7 +44,7 @@ from udfs.derive.tables import schema_of
 from udfs.derive.witness import find_frames, places_of, with_frames
 from udfs.replay.findings import facts
 from udfs.replay.findings.finding import Told, finding_row
-from udfs.replay.findings.on_messages import CHOSEN, FINDING, NUMBERED_SEQUENCE, choose_messages, tell_messages
+from udfs.replay.findings.on_messages import FINDING, tell_messages
 
 
 def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
@@ -77,15 +77,14 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
 
     `verdicts` are those that were judged now; a finding may show others.
     """
-    arrivals = engine.one(
-        arrivals_to_look_at,
+    chosen = engine.one(
+        choose_shown,
         verdicts=verdicts,
         slots=fates.unusual,
         fates=fates.of_messages,
         resumed=resumed,
         watched=watched,
     )
-    chosen = engine.keep(engine.run(arrivals, choose_messages, CHOSEN, NUMBERED_SEQUENCE, ("replay_order",)))
     shown = engine.one(shown_messages, verdicts=every_verdict, chosen=chosen)
     return engine.run(shown, tell_messages, FOUND, FINDING)
 

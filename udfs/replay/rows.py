@@ -14,10 +14,10 @@ _BATCH_ROWS = 10_000
 _TYPES: dict[Any, pa.DataType] = {bool: BOOL, int: LONG, float: DOUBLE, str: STRING, list[float]: array(DOUBLE)}
 
 
-def row_of(kind: type[Any], **others: pa.DataType) -> RowType:
-    """Returns the schema of rows that have these fields; types that the fields do not tell are given."""
+def row_of(kind: type[NamedTuple], **others: pa.DataType) -> RowType:
+    """Returns the schema of a named tuple's rows; types that its fields do not tell are given."""
     types = _TYPES | {of | None: arrow for of, arrow in _TYPES.items()}
-    return row(**{name: others.get(name) or types[of] for name, of in get_type_hints(kind).items()})
+    return row(**{name: types[of] for name, of in get_type_hints(kind).items()} | others)
 
 
 def read_rows(batches: Batches, kind: type[R]) -> Iterator[R]:

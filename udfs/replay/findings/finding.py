@@ -1,13 +1,13 @@
 """Declares what rules on messages read, and how a finding is written."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from schemas.replay import FINDINGS, Evidence, FindingKind, Severity, Verdict
-from schemas.wire import LATEST_ORDER_ACK_MS, LATEST_ORDER_ACK_NS
+import polars as pl
+
+from schemas.replay import FINDINGS, FindingKind, Severity
 from udfs.replay.words import counted, one_or_many, tx_sequence
 
 
@@ -35,87 +35,6 @@ def finding_row(told: Told, about: Mapping[str, Any]) -> tuple[object, ...]:
     return tuple(map(row.get, FINDINGS.names))
 
 
-class Arrival(NamedTuple):
-    """Holds a verdict and what its rules compare it with; the neighbours are named by their `replay_order`."""
-
-    scope_no: int
-    sequence: int
-    """TxSequenceID minus 2^63."""
-    number: int
-    replay_order: int
-    captured_ns: int | None
-    state_number: int | None
-    """The number of its sequence that the receiver stood at; null where that was another sequence."""
-    accepted: bool | None
-    verdict: str
-    reason: str | None
-    acknowledged: bool
-    ack_latency_ms: float | None
-    evidence: str
-    next_ack_agrees_with: str | None
-    final_ack_class: int | None
-    cause: int | None
-    """Hash of that class and of the queue."""
-    content_hash: int
-    fate: str
-    """What became of the message: delivered, lost, pending or unknown."""
-    watched_ns: int | None
-    """Until when the captures show the session; null where its OrderAcks may take another path."""
-    answers_whole: bool | None
-    """No byte from the receiver is missing."""
-    setter: int | None
-    """The arrival that set the state."""
-    is_below_accepted: bool | None
-    """The receiver had accepted a higher number."""
-    is_sent_after_all_accepted: bool
-    """Its SentTime is not below those of all messages accepted before it."""
-    original: int | None
-    """The first arrival that was accepted under its number."""
-    original_hash: int | None
-    previous_arrival: int | None
-    """The last arrival of the same message."""
-    arrivals: int
-    """Arrivals of the same message up to this one."""
-    interval_s: float | None
-    """Time since the previous arrival on the same stream, if no OrderAck covered that in between."""
-    gap_order: int | None
-    """The first message of the sequence that was accepted over skipped numbers."""
-    gap_number: int | None
-    gap_size: int | None
-
-    @property
-    def is_first_arrival(self) -> bool:
-        """Returns whether the message had not come before."""
-        return self.previous_arrival is None
-
-    @property
-    def is_contradicted(self) -> bool:
-        """Returns whether an acknowledgment contradicts the verdict."""
-        return self.evidence == Evidence.CONTRADICTED
-
-    @property
-    def is_refused(self) -> bool:
-        """Returns whether it was refused as out of order, and no acknowledgment says otherwise."""
-        return self.verdict == Verdict.OUT_OF_ORDER and not self.is_contradicted
-
-    @property
-    def is_original(self) -> bool:
-        """Returns whether it has the content that was accepted under its number, if any was."""
-        return self.original is None or self.original_hash == self.content_hash
-
-    @property
-    def is_overdue(self) -> bool:
-        """Returns whether the captures show the session for longer after it than an acknowledgment may take."""
-        if self.watched_ns is None or self.captured_ns is None:
-            return False
-        return self.watched_ns - self.captured_ns > LATEST_ORDER_ACK_NS
-
-    @property
-    def is_answered_late(self) -> bool:
-        """Returns whether its acknowledgment came later than the timers allow."""
-        return self.ack_latency_ms is not None and self.ack_latency_ms > LATEST_ORDER_ACK_MS
-
-
 class Message(NamedTuple):
     """Holds a message that a sentence or a witness names."""
 
@@ -137,9 +56,9 @@ class Message(NamedTuple):
 
 
 class Role(StrEnum):
-    """Names the messages that a finding shows; `setter`, `original` and `previous_arrival` are fields of Arrival."""
+    """Names the messages that a finding shows, by the column of an arrival that names them by their `replay_order`."""
 
-    FIRST = "first"
+    FIRST = "replay_order"
     SETTER = "setter"
     ORIGINAL = "original"
     PREVIOUS = "previous_arrival"
@@ -147,20 +66,16 @@ class Role(StrEnum):
     """A refused arrival with a number that the sender skipped afterwards."""
 
 
-@dataclass(slots=True)
-class Found:
+class Found(NamedTuple):
     """Counts the arrivals of a sequence that one rule concerns; all but `shown` are columns of CHOSEN."""
 
-    kind: str
-    cause: int | None
+    messages: int
+    delivered: int
+    lost: int
+    pending: int
     first_is_sent_later: bool
-    severity: str = Severity.INFO.value
-    messages: int = 0
-    delivered: int = 0
-    lost: int = 0
-    pending: int = 0
-    intervals: list[float] = field(default_factory=list)
-    shown: Mapping[str, Sequence[Message]] = field(default_factory=dict)
+    intervals: list[float]
+    shown: Mapping[str, Sequence[Message]]
     """The messages that a sentence or a witness names, by their role; the first of those concerned is always there."""
 
     @property
@@ -215,9 +130,9 @@ class Rule(NamedTuple):
     """A kind of finding that one arrival and its neighbours show."""
 
     kind: FindingKind
-    severity: Severity | Callable[[Arrival], Severity]
-    """Of one arrival; a finding has that of its gravest."""
-    when: Callable[[Arrival], bool]
+    severity: Severity | Callable[[Found], Severity]
+    when: pl.Expr
+    """Which arrivals it concerns."""
     says: Callable[[Found], str]
     witness: tuple[Role, ...] = (Role.SETTER, Role.FIRST)
     """The messages that prove it, in the order of the proof."""

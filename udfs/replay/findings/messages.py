@@ -1,15 +1,40 @@
-"""The kinds of findings on messages: repeated, refused or accepted over others, not judged, and what answers say."""
+"""The kinds of findings on messages: repeated, refused or accepted over others, not judged, and what answers say.
 
-from schemas.replay import Explains, FindingKind, Reason, Severity, Verdict
-from schemas.wire import LATEST_ORDER_ACK_MS, QUEUED_CLASS, MessageClass
+A rule reads the columns of an arrival that `udfs.derive.facts.arrivals` finds: those of its verdict, and what compares
+it with its neighbours.
+"""
+
+import polars as pl
+
+from schemas.replay import Evidence, Explains, FindingKind, Reason, Severity, Verdict
+from schemas.wire import LATEST_ORDER_ACK_MS, LATEST_ORDER_ACK_NS, QUEUED_CLASS, MessageClass
 from udfs.replay.findings.causes import advice_on, reason_of
-from udfs.replay.findings.finding import Arrival, Found, Role, Rule
+from udfs.replay.findings.finding import Found, Role, Rule
 from udfs.replay.words import all_counted, class_name, number_range, one_or_many, tenths, whole
 
 _DEFAULTS_S = (30, 300, 1_800, 21_600)  # [MS-MQQB] 3.1.3.1
 _TOLERANCE = 0.1  # of the interval
-_SEVERITY_BY_FATE = {"lost": Severity.ERROR, "delivered": Severity.INFO}
 _OTHER_IDENTITY = "the sender was restored from a backup, or another machine uses its identity"
+
+_ACCEPTED, _ACKNOWLEDGED, _FINAL = (pl.col(name) for name in ("accepted", "acknowledged", "final_ack_class"))
+_IS_FIRST_ARRIVAL = pl.col("previous_arrival").is_null()
+_IS_ORIGINAL = (pl.col("original_hash") == pl.col("content_hash")).fill_null(value=True)
+"""It has the content that was accepted under its number, if any was."""
+_IS_CONTRADICTED = pl.col("evidence") == Evidence.CONTRADICTED.value
+_IS_SEEN_ANSWERED = _ACCEPTED & pl.col("answers_whole")
+"""It was accepted, and the captures show all that the receiver sent."""
+
+
+def _verdict_is(verdict: Verdict) -> pl.Expr:
+    return pl.col("verdict") == verdict.value
+
+
+def _reason_is(reason: Reason) -> pl.Expr:
+    return pl.col("reason") == reason.value
+
+
+_IS_REFUSED = _verdict_is(Verdict.OUT_OF_ORDER) & ~_IS_CONTRADICTED
+"""It was refused as out of order, and no acknowledgment says otherwise."""
 
 
 def _duplicates_differ(found: Found) -> str:
@@ -53,10 +78,10 @@ def _fates(found: Found) -> str:
     return ", ".join(all_counted(fates))
 
 
-def _is_below_accepted(arrival: Arrival) -> bool:
-    """Returns whether a new message lies below what was accepted, and stragglers that others overtook do not."""
-    is_new = arrival.is_refused and arrival.is_first_arrival and arrival.is_below_accepted is True
-    return is_new and (arrival.reason == Reason.STALE_SEQUENCE or arrival.is_sent_after_all_accepted)
+def _severity_by_fate(found: Found) -> Severity:
+    if found.lost:
+        return Severity.ERROR
+    return Severity.INFO if found.delivered == found.messages else Severity.WARNING
 
 
 def _gap_expired(found: Found) -> str:
@@ -95,7 +120,7 @@ RULES = (
     Rule(
         FindingKind.DUPLICATES,
         Severity.INFO,
-        when=lambda arrival: arrival.verdict == Verdict.DUPLICATE and arrival.is_original,
+        when=_verdict_is(Verdict.DUPLICATE) & _IS_ORIGINAL,
         says=lambda found: (
             f"{found.counted('repeat')} arrived after the receiver had the message, and it refused {found.it}, as it "
             f"should. The first repeats number {found.first.number}."
@@ -105,22 +130,22 @@ RULES = (
     Rule(
         FindingKind.DUPLICATES_DIFFER,
         Severity.ERROR,
-        when=lambda arrival: not arrival.is_original and arrival.is_first_arrival,
+        when=~_IS_ORIGINAL & _IS_FIRST_ARRIVAL,
         says=_duplicates_differ,
         witness=(Role.ORIGINAL, Role.FIRST),
     ),
     Rule(
         FindingKind.RESEND_SCHEDULE,
         Severity.INFO,
-        when=lambda arrival: arrival.interval_s is not None,
+        when=pl.col("interval_s").is_not_null(),
         says=_resend_schedule,
         witness=(Role.PREVIOUS, Role.FIRST),
         of_one_message=True,
     ),
     Rule(
         FindingKind.OUT_OF_ORDER,
-        lambda arrival: _SEVERITY_BY_FATE.get(arrival.fate, Severity.WARNING),
-        when=lambda arrival: arrival.is_refused and arrival.is_first_arrival,
+        _severity_by_fate,
+        when=_IS_REFUSED & _IS_FIRST_ARRIVAL,
         says=lambda found: (
             f"{found.counted('message')} arrived out of order and {found.was} refused; {_fates(found)}. "
             f"{found.first_needs}; {found.stood}"
@@ -129,11 +154,8 @@ RULES = (
     Rule(
         FindingKind.STUCK_SEQUENCE,
         Severity.WARNING,
-        when=lambda arrival: (
-            arrival.is_refused
-            and arrival.reason == Reason.PREDECESSOR_MISSING
-            and not arrival.is_first_arrival
-            and arrival.fate == "pending"
+        when=(
+            _IS_REFUSED & _reason_is(Reason.PREDECESSOR_MISSING) & ~_IS_FIRST_ARRIVAL & (pl.col("fate") == "pending")
         ),
         says=lambda found: (
             f"The sender resends and the receiver refuses: {found.counted('resend')} {found.was} refused again, and "
@@ -144,7 +166,13 @@ RULES = (
     Rule(
         FindingKind.SEQUENCE_REGRESSED,
         Severity.ERROR,
-        when=_is_below_accepted,
+        when=(
+            # It is new and below what was accepted; stragglers that others overtook are not meant.
+            _IS_REFUSED
+            & _IS_FIRST_ARRIVAL
+            & pl.col("is_below_accepted")
+            & (_reason_is(Reason.STALE_SEQUENCE) | pl.col("is_sent_after_all_accepted"))
+        ),
         says=lambda found: (
             f"{found.counted('new message')} {found.one_or_many('lies', 'lie')} below what the receiver had accepted: "
             f"{'' if found.first_is_sent_later else 'a new sequence began before these were acknowledged, so '}"
@@ -154,14 +182,14 @@ RULES = (
     Rule(
         FindingKind.GAP_EXPIRED,
         Severity.WARNING,
-        when=lambda arrival: arrival.verdict == Verdict.GAP_EXPIRED,
+        when=_verdict_is(Verdict.GAP_EXPIRED),
         says=_gap_expired,
         witness=(Role.SETTER, Role.FIRST, Role.ATTEMPT),
     ),
     Rule(
         FindingKind.CAPTURE_GAP,
         Severity.WARNING,
-        when=lambda arrival: arrival.reason == Reason.CAPTURE_GAP and not arrival.acknowledged,
+        when=_reason_is(Reason.CAPTURE_GAP) & ~_ACKNOWLEDGED,
         says=lambda found: (
             f"{found.counted('message')} cannot be judged: bytes are missing from the captures before {found.it}, and "
             f"the numbers skipped may have been in these bytes. {found.first_needs}; before the missing bytes "
@@ -171,7 +199,7 @@ RULES = (
     Rule(
         FindingKind.MISSED_BY_CAPTURE,
         Severity.INFO,
-        when=lambda arrival: arrival.reason == Reason.CAPTURE_GAP and arrival.acknowledged,
+        when=_reason_is(Reason.CAPTURE_GAP) & _ACKNOWLEDGED,
         says=lambda found: (
             f"Bytes are missing from the captures before {found.counted('message')}, but the receiver acknowledged "
             f"{found.it}: it had what the captures miss. {found.first_is}; before the missing bytes {found.stood}"
@@ -180,7 +208,7 @@ RULES = (
     Rule(
         FindingKind.CLOCKS_DIFFER,
         Severity.WARNING,
-        when=lambda arrival: arrival.reason == Reason.CLOCKS_DIFFER and not arrival.acknowledged,
+        when=_reason_is(Reason.CLOCKS_DIFFER) & ~_ACKNOWLEDGED,
         says=lambda found: (
             f"{found.counted('message')} cannot be judged: the clocks of two captures differ by more than the time "
             f"between {found.it} and a message on another connection, so either may have come first. "
@@ -190,18 +218,14 @@ RULES = (
     Rule(
         FindingKind.CONTRADICTED,
         Severity.ERROR,
-        when=lambda arrival: arrival.is_contradicted,
+        when=_IS_CONTRADICTED,
         says=_contradicted,
         witness=(Role.FIRST,),
     ),
     Rule(
         FindingKind.STATE_FELL,
         Severity.ERROR,
-        when=lambda arrival: (
-            arrival.next_ack_agrees_with == Explains.LITERAL
-            and arrival.state_number is not None
-            and arrival.number < arrival.state_number
-        ),
+        when=((pl.col("next_ack_agrees_with") == Explains.LITERAL.value) & (pl.col("number") < pl.col("state_number"))),
         says=lambda found: (
             f"The receiver's state fell: it answered {found.counted('repeat')} with an OrderAck for the repeated, "
             "lower number. It follows the letter of [MS-MQQB] 3.1.5.8.6 and may accept messages twice. "
@@ -211,11 +235,7 @@ RULES = (
     Rule(
         FindingKind.REFUSED_FOR_CAUSE,
         Severity.ERROR,
-        when=lambda arrival: (
-            arrival.final_ack_class is not None
-            and not arrival.final_ack_class & QUEUED_CLASS
-            and arrival.is_first_arrival
-        ),
+        when=(_FINAL & QUEUED_CLASS == 0) & _IS_FIRST_ARRIVAL,
         says=lambda found: f"The receiver refused {found.counted('message')}, {_as_final_acks_say(found)}",
         witness=(Role.FIRST,),
         by_cause=True,
@@ -223,11 +243,7 @@ RULES = (
     Rule(
         FindingKind.NOT_RECEIVED_BY_APPLICATION,
         Severity.WARNING,
-        when=lambda arrival: (
-            arrival.final_ack_class is not None
-            and arrival.final_ack_class >= MessageClass.MQMSG_CLASS_NACK_Q_DELETED
-            and arrival.is_first_arrival
-        ),
+        when=(MessageClass.MQMSG_CLASS_NACK_Q_DELETED.value <= _FINAL) & _IS_FIRST_ARRIVAL,
         says=lambda found: (
             f"{found.counted('message')} reached the queue and left it unread, {_as_final_acks_say(found)}"
         ),
@@ -237,12 +253,11 @@ RULES = (
     Rule(
         FindingKind.UNACKNOWLEDGED,
         Severity.WARNING,
-        when=lambda arrival: (
-            arrival.accepted is True
-            and arrival.answers_whole is True
-            and not arrival.acknowledged
-            and arrival.is_overdue
-            and not arrival.is_contradicted
+        when=(
+            _IS_SEEN_ANSWERED
+            & ~_ACKNOWLEDGED
+            & (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_NS)
+            & ~_IS_CONTRADICTED
         ),
         says=lambda found: (
             f"{found.counted('message')} {found.was} accepted, but the captures hold no OrderAck for {found.it}, "
@@ -254,7 +269,7 @@ RULES = (
     Rule(
         FindingKind.SLOW_ACKNOWLEDGMENT,
         Severity.WARNING,
-        when=lambda arrival: arrival.accepted is True and arrival.answers_whole is True and arrival.is_answered_late,
+        when=_IS_SEEN_ANSWERED & (pl.col("ack_latency_ms") > LATEST_ORDER_ACK_MS),
         says=lambda found: (
             f"{found.counted('message')} {found.was} acknowledged after more than the {LATEST_ORDER_ACK_MS} ms that "
             f"the timers allow. {found.first_is}: after {whole(found.first.ack_latency_ms or 0)} ms."

@@ -1,90 +1,72 @@
-"""Applies the rules on messages: a pass that chooses what is shown of each sequence, and one that says it.
+"""Applies the rules on messages: a step that chooses what is shown of each sequence, and a pass that says it.
 
 Between the two, Spark looks up the messages shown: arrivals hold numbers only, and there may be ten million of them.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 
 from schemas.explained import FOUND
-from schemas.replay import FindingKind, Severity, Verdict
-from schemas.table import LONG, STRING, row
-from udfs.replay.findings.finding import Arrival, Found, Message, Role, Rule, Told, finding_row
+from schemas.replay import Severity, Verdict
+from udfs.replay.findings.finding import Found, Message, Role, Rule, Told, finding_row
 from udfs.replay.findings.messages import RULES
-from udfs.replay.rows import Batches, read_rows, row_of, write_rows
+from udfs.replay.rows import Batches, read_rows, write_rows
 
 _RULE_OF = {rule.kind.value: rule for rule in RULES}
-_SEVERITIES = list(Severity)
 _ATTEMPTS_SHOWN = 20
 _INTERVALS_SHOWN = 12
-NUMBERED_SEQUENCE = ("scope_no", "sequence")
-FINDING = (*NUMBERED_SEQUENCE, "kind", "cause")
+_SEQUENCE = ("scope_no", "sequence")
+FINDING = (*_SEQUENCE, "kind", "cause")
 """The columns that tell the findings on messages apart."""
-_FIGURES = [one for one in row_of(Found, shown=STRING) if one.name != "shown"]
-CHOSEN = row(scope_no=LONG, sequence=LONG, **{one.name: one.type for one in _FIGURES}, role=STRING, replay_order=LONG)
-"""A message that a finding shows in a `role`, beside the figures of the finding."""
+_FIGURES = Found._fields[:-1]
+CHOSEN = (*FINDING, *_FIGURES, "role", "order")
+"""The columns of a message that a finding shows in a `role`, by its `replay_order`, beside the finding's figures."""
 
 
-def choose_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Turns rows of Arrival into rows of CHOSEN; the arrivals of a sequence come together, in the order of arrival."""
-    sequences = groupby(read_rows(batches, Arrival), attrgetter(*NUMBERED_SEQUENCE))
-    chosen = ((*sequence, *row) for sequence, arrivals in sequences for row in _choose(arrivals))
-    return write_rows(chosen, CHOSEN)
-
-
-def _choose(arrivals: Iterable[Arrival]) -> Iterator[tuple[Any, ...]]:
-    """Applies the rules to the arrivals of one sequence; yields the messages that its findings show."""
-    found: dict[tuple[FindingKind, int | None], tuple[Rule, Arrival, Found]] = {}
-    attempts: list[int] = []
-    for arrival in arrivals:
-        for rule in RULES:
-            if rule.when(arrival):
-                cause = arrival.cause if rule.by_cause else None
-                if (rule.kind, cause) not in found:
-                    new = Found(rule.kind.value, cause, arrival.is_sent_after_all_accepted)
-                    found[rule.kind, cause] = rule, arrival, new
-                _count(*found[rule.kind, cause], arrival)
-        if _was_given_up(arrival):
-            attempts.append(arrival.replay_order)
-    for rule, first, one in found.values():
+def choose_messages(arrivals: pl.DataFrame) -> pl.DataFrame:
+    """Applies the rules to arrivals of whole sequences; returns the messages that findings show: rows of CHOSEN."""
+    in_order, attempts = arrivals.sort(*_SEQUENCE, "replay_order"), _attempts(arrivals)
+    shown = []
+    for rule in RULES:
+        findings = _count(rule, in_order)
         for role in rule.witness:
-            for order in attempts if role is Role.ATTEMPT else [_order_of(role, first)]:
-                if order is not None:
-                    yield *(getattr(one, figure.name) for figure in _FIGURES), role.value, order
+            of_role = findings.join(attempts, on=_SEQUENCE) if role is Role.ATTEMPT else findings
+            shown.append(of_role.select(*FINDING, *_FIGURES, pl.lit(role.name).alias("role"), order=role.value))
+    return pl.concat(shown).drop_nulls("order")
 
 
-def _count(rule: Rule, first: Arrival, found: Found, arrival: Arrival) -> None:
-    """Counts an arrival, unless the rule is of one message and this is another one."""
+def _count(rule: Rule, arrivals: pl.DataFrame) -> pl.DataFrame:
+    """Returns a row for each finding that a rule makes of arrivals, which are in order: its figures, and its roles."""
+    kind, cause = (
+        pl.lit(rule.kind.value).alias("kind"),
+        pl.col("cause") if rule.by_cause else pl.lit(None, pl.Int64).alias("cause"),
+    )
+    some = arrivals.filter(rule.when).with_columns(kind, cause)
+    intervals = pl.col("interval_s").filter(pl.lit(rule.of_one_message) & (pl.col("arrivals") <= _INTERVALS_SHOWN + 1))
     if rule.of_one_message:
-        if (arrival.number, arrival.content_hash) != (first.number, first.content_hash):
-            return
-        if arrival.interval_s is not None and arrival.arrivals <= _INTERVALS_SHOWN + 1:
-            found.intervals.append(arrival.interval_s)
-    severity = rule.severity if isinstance(rule.severity, Severity) else rule.severity(arrival)
-    found.severity = max(Severity(found.severity), severity, key=_SEVERITIES.index).value
-    found.messages += 1
-    found.delivered += arrival.fate == "delivered"
-    found.lost += arrival.fate == "lost"
-    found.pending += arrival.fate == "pending"
+        some = some.filter((pl.col(name) == pl.first(name).over(FINDING)) for name in ("number", "content_hash"))
+    return some.group_by(FINDING, maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("messages"),
+        *((pl.col("fate") == fate).sum().cast(pl.Int64).alias(fate) for fate in ("delivered", "lost", "pending")),
+        pl.first("is_sent_after_all_accepted").alias("first_is_sent_later"),
+        intervals.alias("intervals"),
+        *(pl.first(role.value) for role in rule.witness if role is not Role.ATTEMPT),
+    )
 
 
-def _was_given_up(arrival: Arrival) -> bool:
-    """Returns whether its number is one of the last before the sequence's first gap, and it came before that."""
-    if arrival.verdict != Verdict.OUT_OF_ORDER or arrival.gap_order is None:
-        return False
-    gap_number, gap_size = arrival.gap_number or 0, arrival.gap_size or 0
-    is_near = gap_number - min(gap_size, _ATTEMPTS_SHOWN) <= arrival.number < gap_number
-    return is_near and arrival.replay_order < arrival.gap_order
-
-
-def _order_of(role: Role, first: Arrival) -> int | None:
-    order: int | None = first.replay_order if role is Role.FIRST else getattr(first, role)
-    return order
+def _attempts(arrivals: pl.DataFrame) -> pl.DataFrame:
+    """Returns arrivals with one of the last numbers before their sequence's first gap that were refused before that."""
+    number, gap_number = pl.col("number"), pl.col("gap_number")
+    is_near = number.is_between(gap_number - pl.min_horizontal("gap_size", _ATTEMPTS_SHOWN), gap_number - 1)
+    is_refused = pl.col("verdict") == Verdict.OUT_OF_ORDER.value
+    some = arrivals.filter(is_refused, is_near, pl.col("replay_order") < pl.col("gap_order"))
+    return some.select(*_SEQUENCE, attempt="replay_order")
 
 
 def tell_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -98,9 +80,10 @@ def _tell(shown: list[tuple[dict[str, Any], Message]]) -> tuple[object, ...]:
     """Returns the row of FINDINGS that shows these messages."""
     messages: dict[str, list[Message]] = defaultdict(list)
     for chosen, message in sorted(shown, key=lambda pair: attrgetter("number", "message_id", "key")(pair[1])):
-        messages[chosen["role"]].append(message)
-    found = Found(**{figure.name: shown[0][0][figure.name] for figure in _FIGURES}, shown=messages)
-    rule = _RULE_OF[found.kind]
+        messages[Role[chosen["role"]]].append(message)
+    found = Found(**{figure: chosen[figure] for figure in _FIGURES}, shown=messages)
+    rule = _RULE_OF[chosen["kind"]]
     witness = [message.key for role in rule.witness for message in messages.get(role, ())]
-    told = Told(rule.kind, Severity(found.severity), rule.says(found), witness)
+    severity = rule.severity if isinstance(rule.severity, Severity) else rule.severity(found)
+    told = Told(rule.kind, severity, rule.says(found), witness)
     return finding_row(told, found.first._asdict() | {"messages": found.messages})
