@@ -72,11 +72,11 @@ class Arrival:
         return float((self.captured_ns - before.captured_ns) / SECOND)
 
     @property
-    def waited_ms(self) -> float:
-        """How long an accepted arrival's acknowledgment would have been seen; 0 if it need not be seen."""
+    def waited_ms(self) -> float | None:
+        """How long an accepted arrival's acknowledgment would have been seen; None if it need not be seen."""
         until, is_whole = self.watched
         is_seen = is_whole and self.accepted and self.captured_ns is not None
-        return (until - self.captured_ns) / 1e6 if is_seen else 0
+        return (until - self.captured_ns) / 1e6 if is_seen else None
 
     @property
     def went_back(self) -> bool:
@@ -127,11 +127,11 @@ KINDS: tuple[tuple[K, str, tuple[str, ...], Callable[[Arrival], bool]], ...] = (
     (K.NOT_RECEIVED_BY_APPLICATION, "warning", ("row",), lambda a: a.final_ack_is(0xC000)),
     (
         *(K.UNACKNOWLEDGED, "warning", ("row",)),
-        lambda a: a.waited_ms > LATEST_ORDER_ACK_MS and not a.acknowledged_at and a.evidence != "contradicted",
+        lambda a: (a.waited_ms or 0) > LATEST_ORDER_ACK_MS and not a.acknowledged_at and a.evidence != "contradicted",
     ),
     (
         *(K.SLOW_ACKNOWLEDGMENT, "warning", ("row",)),
-        lambda a: bool(a.waited_ms) and (a.ack_latency_ms or 0) > LATEST_ORDER_ACK_MS,
+        lambda a: a.waited_ms is not None and (a.ack_latency_ms or 0) > LATEST_ORDER_ACK_MS,
     ),
 )
 """Of each kind the severity, the arrivals that prove it, and which arrivals it is about."""

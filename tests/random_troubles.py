@@ -6,7 +6,7 @@ from typing import Any
 from replay_tables import T0, Tables
 from test_evidence import night
 
-from schemas.wire import UNLIMITED, MessageClass
+from schemas.wire import UNLIMITED
 
 US = 1_000
 SECOND_US = 1_000_000
@@ -35,7 +35,7 @@ def troubled(rng: random.Random, messages: int) -> Tables:
 
 
 def as_sent(rng: random.Random, row: Row, ordinal: int) -> Row:
-    """Returns what a message says of itself; some come back to their sender."""
+    """Returns what a message says of itself."""
     age_us = rng.choice([0, 0, 1, 59, 61, 62, 400]) * SECOND_US
     sent_at = (row["captured_at"] - age_us) // SECOND_US * SECOND_US
     said: Row = {
@@ -48,10 +48,6 @@ def as_sent(rng: random.Random, row: Row, ordinal: int) -> Row:
         "tx_first": ordinal % 3 == 0 or rng.random() < 0.05,
         "tx_last": ordinal % 3 == 2 or rng.random() < 0.05,
     }
-    if rng.random() < 0.05:
-        other = rng.choice([f"{row['source_queue_manager']}\\{row['tx_sequence_number']}", None])
-        classes = (MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA, MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT)
-        said |= {"transactional": False, "message_class": int(rng.choice(classes)), "correlation_id": other}
     return said
 
 
