@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from replay_tables import Row, Tables, replay, rows_of
 from scene import NAME, Scene, guid
-from scenes import COVERED, READINGS, SCENES
+from scenes import COVERED, NEARLY, READINGS, SCENES
 
 from schemas.replay import FindingKind as K
 from schemas.replay import Reading, Severity
@@ -59,36 +59,6 @@ def test_a_scene_gives_these_findings_and_no_others(night: Night, name: str) -> 
     given = {K(row.kind): Severity(row.severity) for row in night.findings[name]}
     assert given == SCENES[name][2]
     assert all(row.witness for row in night.findings[name])
-
-
-NEARLY = {
-    K.DUPLICATES: "same_number_in_the_next_sequence",
-    K.OUT_OF_ORDER: "one_expired_and_was_bridged",
-    K.GAP_EXPIRED: "bytes_missing_where_numbers_expired",
-    K.STUCK_SEQUENCE: "resent_and_accepted_at_last",
-    K.CAPTURE_GAP: "bytes_missing_without_a_message",
-    K.MISSED_BY_CAPTURE: "bytes_missing",
-    K.CONTRADICTED: "refused_and_not_acknowledged",
-    K.STATE_FELL: "the_state_stayed",
-    K.REFUSED_FOR_CAUSE: "another_message_was_refused_for_cause",
-    K.DUPLICATES_DIFFER: "resent_with_a_bridged_previous_number",
-    K.SEQUENCE_REGRESSED: "old_messages_under_an_old_sequence",
-    K.ORDINAL_REGRESSED: "message_ids_wrap",
-    K.UNACKNOWLEDGED: "the_capture_ends_before_an_answer_is_due",
-    K.SLOW_ACKNOWLEDGMENT: "acknowledged_just_in_time",
-    K.REPEATED_ORDER_ACK: "the_same_answer_before_it_goes_on",
-    K.RESEND_SCHEDULE: "resent_after_the_acknowledgment",
-    K.EXPIRED_ON_ARRIVAL: "just_in_time",
-    K.TWO_ADDRESSES: "two_identities_at_one_address",
-    K.TORN_TRANSACTION: "the_capture_ends_within_a_transaction",
-    K.INTERLEAVED_TRANSACTION: "one_transaction_after_another_of_the_same_id",
-    K.TRANSACTION_PARTLY_DELIVERED: "a_whole_transaction_is_pending",
-    K.NOT_RECEIVED_BY_APPLICATION: "received_by_its_application",
-    K.WINDOW_STALLED: "the_connection_ends_before_a_session_ack_is_due",
-    K.SEVERAL_RECEIVERS: "two_connections_to_one_receiver",
-    K.ACKNOWLEDGED_ELSEWHERE: "the_answers_go_back_on_another_connection",
-}
-"""Of each kind a scene that nearly shows it."""
 
 
 def test_every_kind_is_shown_and_nearly_shown() -> None:
