@@ -4,7 +4,7 @@ From outcomes.md's table of kinds and the comments of the tables, whose rows it 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -167,6 +167,60 @@ def _scope_of(tables: Rows, source: str, identity: int, session: str, queue: str
     return max(scopes, key=lambda scope: (session in scope or queue in scope, scope), default=None)
 
 
+def two_addresses(tables: Rows) -> Iterator[Finding]:
+    """Finds queue managers with several addresses; what these send may show that they are two machines."""
+    ends = counting_ends(tables)
+    places: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in sorted(ends.values(), key=lambda row: (row["first_ns"] or 0, row["stream_id"])):
+        if row["sender_guid"] is not None:
+            places[row["sender_guid"]].setdefault(row["address"], row)
+    sent: dict[str, list[Row]] = defaultdict(list)
+    for row in tables["verdicts"]:
+        if row["stream_id"] in ends:
+            sent[ends[row["stream_id"]]["sender_guid"]].append(row)
+    for guid, at in places.items():
+        if len(at) < 2:
+            continue
+        found = sorted(at.values(), key=lambda row: (row["first_ns"] or 0, row["address"]))
+        conflict = min(_conflicts(sent[guid], ends), default=None)
+        witness, scope, identity = conflict or (keys(*(f"{row['stream_id']}@0" for row in found[:2])), None, None)
+        yield Finding(
+            *(K.TWO_ADDRESSES, "error" if conflict else "info", micros(found[1]["first_ns"]), found[1]["session_id"]),
+            *(len(found), witness),
+            scope_key=scope,
+            tx_sequence_id=identity,
+        )
+
+
+def _conflicts(rows: list[Row], ends: Mapping[str, Row]) -> Iterator[tuple[tuple[str, ...], str, int]]:
+    """Yields pairs of messages that cannot be of one machine, with the scope and sequence that suffers.
+
+    From two addresses come different messages under one number; or one is refused as of an old sequence, although the
+    other address's is accepted.
+    """
+    slots: dict[tuple[str, int, int], list[tuple[str, int, str]]] = defaultdict(list)
+    newest: dict[tuple[str, str], tuple[int, str]] = {}
+    for row in rows:
+        address, identity = ends[row["stream_id"]]["address"], int(row["tx_sequence_id"])
+        slot = row["scope_key"], identity, row["tx_sequence_number"]
+        slots[slot].append((address, row["content_hash"], key(row)))
+        if row["accepted"]:
+            of = row["scope_key"], address
+            newest[of] = max(newest.get(of, (identity, key(row))), (identity, key(row)))
+    for (scope, identity, _), sent in slots.items():
+        for one in sorted(sent):
+            others = [other for other in sent if other[0] > one[0] and other[1] != one[1]]
+            if others:
+                yield (one[2], max(others)[2]), scope, identity
+                break
+    for row in rows:
+        if row["reason"] == "stale_sequence":
+            for (scope, address), (identity, accepted) in newest.items():
+                is_other = scope == row["scope_key"] and address != ends[row["stream_id"]]["address"]
+                if is_other and identity > int(row["tx_sequence_id"]):
+                    yield (accepted, key(row)), scope, int(row["tx_sequence_id"])
+
+
 def broken_transactions(tables: Rows) -> Iterator[Finding]:
     """Finds transactions that are torn, interleaved, or delivered in part, by sequence."""
     groups: dict[tuple[K, str, str, int], list[Row]] = defaultdict(list)
@@ -189,4 +243,4 @@ def broken_transactions(tables: Rows) -> Iterator[Finding]:
         )
 
 
-KINDS = (repeated_order_acks, expired_on_arrival, ordinal_regressed, broken_transactions)
+KINDS = (repeated_order_acks, expired_on_arrival, ordinal_regressed, two_addresses, broken_transactions)

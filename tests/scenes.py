@@ -113,6 +113,13 @@ script("one_expired_and_was_bridged", nearly="out_of_order", gap_expired=INFO)(
 script("one_expired_that_was_sent_before", out_of_order=ERROR, gap_expired=WARNING)(
     connection(), messages(1, 3), message(30, 5, 1)
 )
+script("many_expired_of_which_some_were_refused_before", out_of_order=ERROR, gap_expired=WARNING)(
+    connection(),
+    messages(1, 2, 3, 4, 5),
+    messages(9, 10, 29, 31, at=1),  # 9 is more than twenty numbers below the last that expired
+    message(2, 30, 5),
+    message(3, 28, 27),
+)
 script("resent_and_refused_for_ever", out_of_order=WARNING, stuck_sequence=WARNING, resend_schedule=INFO)(
     connection(), messages(1, 3), message(30, 3, 2), message(60, 3, 2)
 )
@@ -310,6 +317,7 @@ script("one_number_from_two_addresses", two_addresses=ERROR, duplicates_differ=E
 script("two_sequences_from_two_addresses", two_addresses=ERROR, out_of_order=ERROR, sequence_regressed=ERROR)(
     two_networks(), message(1, 1, 0, S + 5, on=1), message(2, 2, 1)
 )
+script("resent_from_another_address", two_addresses=INFO, duplicates=INFO)(two_networks(), message(9, 1, 0, on=1))
 script("one_host_on_two_networks", two_addresses=INFO)(two_networks(), message(1, 2, 1, on=1))
 script("no_last_message", torn_transaction=INFO)(in_transactions((1, 7, True, False), (2, 8, True, True)))
 script("the_first_message_of_a_transaction_comes_late", out_of_order=INFO, resend_schedule=INFO)(

@@ -24,7 +24,7 @@ from schemas.replay import FindingKind as K
 
 OF_CONNECTIONS = {
     *(K.CAPTURED_TWICE, K.CLOCK_STEPPED, K.CANNOT_CONNECT, K.WINDOW_STALLED, K.SEVERAL_RECEIVERS),
-    *(K.ACKNOWLEDGED_ELSEWHERE, K.TWO_ADDRESSES),
+    *(K.ACKNOWLEDGED_ELSEWHERE,),
 }
 """Kinds that scenes and the truth of simulated nights prove: tests/test_findings.py, tests/test_simulated_nights.py."""
 
@@ -59,8 +59,7 @@ def as_grave_as_its_incident(finding: Finding, at_most: dict[tuple[str, int], st
 def differences(tables: Rows) -> Iterator[str]:
     """Yields what only one of the two says: the findings and incidents of these tables, or the second computation."""
     said = expected(tables)
-    taken = [finding_of(row)._replace(severity="error") for row in tables["findings"] if not is_compared(row)]
-    found = list(plain_incidents.incidents(tables["outcomes"], tables["sequences"], [*said, *taken]))
+    found = list(plain_incidents.incidents(tables["outcomes"], tables["sequences"], said))
     at_most = {sequence: row["severity"] for row, all_of in found for sequence in all_of}
     given = Counter(in_any_order(finding_of(row)) for row in filter(is_compared, tables["findings"]))
     second = Counter(in_any_order(as_grave_as_its_incident(one, at_most)) for one in said)
