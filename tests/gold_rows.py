@@ -2,16 +2,13 @@
 
 from typing import Any
 
-import plain_copies
 import polars as pl
+from plain_finding import Finding, Row, Rows
 from plain_replay import Night
-from plain_words import Finding, Row, Rows
 from replay_tables import TABLES as READ
 from replay_tables import Replayed
 
 from schemas.replay import FindingKind
-
-ARRIVING = ("messages", "acks", "session_acks")
 
 
 def plain(rows: pl.DataFrame) -> list[Row]:
@@ -39,21 +36,17 @@ def with_keys(row: Row) -> Row:
 def with_conversations(tables: Rows, night: Night | None = None) -> Rows:
     """Returns tables in which `messages`, `acks` and what is missing are those of each conversation once.
 
-    `once_…` have the place and the time that the replay saw, `timed_…` the time, and `every_message` is the table.
     `night` is the second ingest of captures that hold conversations twice.
     """
-    steps = {row["capture_id"]: row["clock_steps"] or [] for row in tables["captures"]}
-    timed = plain_copies.in_order(tables, steps)
-    once: Rows = night.tables if night else timed
-    new = tables | {f"timed_{name}": timed[name] for name in ARRIVING}
-    new |= {f"once_{name}": once[name] for name in ARRIVING[:2]} | {"every_message": tables["messages"]}
-    if night:
-        new |= {"stream_gaps": once["stream_gaps"], "unreadable": once["quarantine"]}
-        for name in ARRIVING[:2]:
-            keys = {(row["stream_id"], row["stream_offset"]) for row in once[name]}
-            own = {night.own_keys.get(key, key) for key in keys}
-            new[name] = [row for row in tables[name] if (row["stream_id"], row["stream_offset"]) in own]
-    return {"unreadable": tables["quarantine"]} | new
+    if night is None:
+        return {"unreadable": tables["quarantine"]} | tables
+    once = night.tables
+    new = {"stream_gaps": once["stream_gaps"], "unreadable": once["quarantine"]}
+    for name in ("messages", "acks"):
+        keys = {(row["stream_id"], row["stream_offset"]) for row in once[name]}
+        own = {night.own_keys.get(key, key) for key in keys}
+        new[name] = [row for row in tables[name] if (row["stream_id"], row["stream_offset"]) in own]
+    return tables | new
 
 
 def finding_of(row: Row) -> Finding:

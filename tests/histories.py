@@ -18,7 +18,6 @@ from jobs.ingestion import flow
 from jobs.replaying.conversations import unite
 from jobs.replaying.decoding import decode_table, quarantine_of
 from jobs.replaying.flow import BY_SEQUENCE, Options, replay
-from jobs.replaying.in_process import accept_by_fold
 from jobs.replaying.sources import read_sources
 from jobs.simulator import simulate
 from schemas.ingest import PACKETS, QUARANTINE
@@ -81,8 +80,7 @@ class History:
         engine = InProcess(tables=dict(self.sources))
         sources = read_sources(engine)
         options = Options(self.reading, self.scope)
-        accept = accept_by_fold(engine, self.reading)
-        gone = replay(engine, sources, unite(engine, sources), accept, options, last)
+        gone = replay(engine, sources, unite(engine, sources), options, last)
         return {table.name: engine.read(table) for table in REPLAYED}, gone
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from plain_words import Finding, Row, counted, sequence_name
+from plain_finding import Finding, Row
 
 from schemas.replay import FindingKind as K
 
@@ -21,67 +21,28 @@ WORST_FIRST = (
     *("error", "warning", "info"),
 )
 """Outcomes and severities of findings."""
-CAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    (
-        "refused_for_cause",
-        ("refused_for_cause", K.REFUSED_FOR_CAUSE),
-        "The receiver refused messages of {} for a cause that its FinalAck names",
-    ),
-    (
-        "number_reused",
-        ("displaced", K.DUPLICATES_DIFFER),
-        (
-            "Numbers of {} were used again for different messages, so that the receiver accepted only one message of "
-            "each number"
-        ),
-    ),
-    (
-        "sequence_regressed",
-        (K.SEQUENCE_REGRESSED, K.ORDINAL_REGRESSED),
-        (
-            "The sender of {} went back to numbers or to a sequence that the receiver had passed, as after a restore "
-            "from a backup"
-        ),
-    ),
+CAUSES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("refused_for_cause", ("refused_for_cause", K.REFUSED_FOR_CAUSE)),
+    ("number_reused", ("displaced", K.DUPLICATES_DIFFER)),
+    ("sequence_regressed", (K.SEQUENCE_REGRESSED, K.ORDINAL_REGRESSED)),
     (
         "message_missing",
         (
             *("given_up", "passed_by", "never_seen", "pending", "awaited", "delivered_after_refusal"),
             *(K.OUT_OF_ORDER, K.STUCK_SEQUENCE),
         ),
-        "A message of {} did not arrive in its turn, so the receiver refused those after it",
     ),
-    (
-        "contradicted",
-        ("contradicted", K.CONTRADICTED, K.STATE_FELL),
-        "The receiver's acknowledgments of {} contradict the replay",
-    ),
-    (
-        "capture_incomplete",
-        ("unknown", K.CAPTURE_GAP, K.MISSED_BY_CAPTURE, K.CLOCKS_DIFFER),
-        "The captures do not hold all of {}, or not in a sure order",
-    ),
-    ("delivered_twice", ("delivered_twice",), "Messages of {} were accepted more than once"),
-    ("not_read", ("not_read",), "Messages of {} left their queue unread"),
-    (
-        "expired",
-        ("expired_unseen", K.GAP_EXPIRED, K.EXPIRED_ON_ARRIVAL),
-        "The sender of {} skipped numbers, as it does when messages expire before they are sent",
-    ),
-    (
-        "transaction",
-        (K.TORN_TRANSACTION, K.INTERLEAVED_TRANSACTION, K.TRANSACTION_PARTLY_DELIVERED),
-        "Transactions of {} are torn or mixed with others",
-    ),
-    (
-        "acknowledgment",
-        (K.UNACKNOWLEDGED, K.SLOW_ACKNOWLEDGMENT, K.REPEATED_ORDER_ACK),
-        "Acknowledgments of {} were late, missing or repeated",
-    ),
-    ("resent", (K.DUPLICATES, K.RESEND_SCHEDULE), "Messages of {} were sent again although the receiver had them"),
-    ("other", (), "Something unusual happened to {}"),
+    ("contradicted", ("contradicted", K.CONTRADICTED, K.STATE_FELL)),
+    ("capture_incomplete", ("unknown", K.CAPTURE_GAP, K.MISSED_BY_CAPTURE, K.CLOCKS_DIFFER)),
+    ("delivered_twice", ("delivered_twice",)),
+    ("not_read", ("not_read",)),
+    ("expired", ("expired_unseen", K.GAP_EXPIRED, K.EXPIRED_ON_ARRIVAL)),
+    ("transaction", (K.TORN_TRANSACTION, K.INTERLEAVED_TRANSACTION, K.TRANSACTION_PARTLY_DELIVERED)),
+    ("acknowledgment", (K.UNACKNOWLEDGED, K.SLOW_ACKNOWLEDGMENT, K.REPEATED_ORDER_ACK)),
+    ("resent", (K.DUPLICATES, K.RESEND_SCHEDULE)),
+    ("other", ()),
 )
-"""A cause, the outcomes and kinds of findings that show it, and its sentence; what explains the most comes first."""
+"""A cause, and the outcomes and kinds of findings that show it; what explains the most comes first."""
 EXPLAINING = (K.TWO_ADDRESSES, K.ORDINAL_REGRESSED)
 """Kinds that are part of a story, but make none."""
 
@@ -102,7 +63,7 @@ class Event(NamedTuple):
 
 def place_in_causes(shows: str) -> int:
     """Returns the place of the cause that an outcome or a kind of finding shows."""
-    return next((at for at, (_, shown, _) in enumerate(CAUSES) if shows in shown), len(CAUSES) - 1)
+    return next((at for at, (_, shown) in enumerate(CAUSES) if shows in shown), len(CAUSES) - 1)
 
 
 class Trouble:
@@ -198,21 +159,6 @@ def incident(story: list[Trouble]) -> Row:
     placed = min(story, key=lambda trouble: (trouble.began_at, int(trouble.sequence["tx_sequence_id"])))
     times = [(_nulls_first(event.began_at), event.rank) for event in placed.events]
     places = {event.place for event, time in zip(placed.events, times, strict=True) if time == min(times)}
-    name = f"sequence {sequence_name(int(first['tx_sequence_id']))}"
-    if len(story) > 1:
-        name += f" and {counted(len(story) - 1, 'sequence after it', 'sequences after it')}"
-    said = {
-        "lost": counted(figures["lost"], "message was lost", "messages were lost") + split_of(events),
-        "pending": counted(figures["pending"], "message is pending", "messages are pending")
-        + (f" ({stuck} resent and refused again)" if stuck else "")
-        + missing(story),
-        "unknown": counted(figures["unknown"], "message has an unknown outcome", "messages have an unknown outcome"),
-        "repaired": counted(
-            figures["repaired"], "message was delivered after a refusal", "messages were delivered after a refusal"
-        ),
-        "expired": counted(figures["expired"], "number expired unseen", "numbers expired unseen"),
-    }
-    told = ", ".join(words for figure, words in said.items() if figures[figure]) or "no message was lost"
     of_outcome = {"lost": LOST, "pending": PENDING, "unknown": UNKNOWN, "repaired": ("delivered_after_refusal",)}
     concerned = [event.began_at for event in events if event.row and event.shows in of_outcome[outcome]]
     began = min((at for at in concerned if at is not None), default=min(trouble.began_at for trouble in story))
@@ -232,54 +178,8 @@ def incident(story: list[Trouble]) -> Row:
         "last_captured_at": max(trouble.sequence["last_captured_at"] for trouble in story),
         "stuck": stuck,
         "findings": sum(event.row is None for event in events),
-        "explanation": f"{cause[2].format(name)}{also(cause[0], events)}: {told}.",
         "witness": worst.witness,
     }
-
-
-def also(cause: str, events: Iterable[Event]) -> str:
-    """Returns what else messages are lost or pending for, where the cause is one of several."""
-    causes = {CAUSES[event.cause][0] for event in events if event.row and event.shows in LOST + PENDING}
-    said = ""
-    if cause in causes and cause != "number_reused" and "number_reused" in causes:
-        said += "; besides, numbers were used again for different messages"
-    if cause in causes and cause != "message_missing" and "message_missing" in causes:
-        said += "; besides, messages did not arrive in their turn"
-    return said
-
-
-def split_of(events: Iterable[Event]) -> str:
-    """Returns how many messages were lost by each outcome, where these have several causes."""
-    lost = [event for event in events if event.row and event.shows in LOST]
-    if len({event.cause for event in lost}) < 2:
-        return ""
-    many = {one: sum((event.row or {}).get("numbers") or 1 for event in lost if event.shows == one) for one in LOST}
-    said = [f"{many[one]} {one}".replace("_", " ") for one in LOST if many[one]]
-    return f" ({', '.join(said)})"
-
-
-def missing(story: list[Trouble]) -> str:
-    """Returns the numbers that were never seen, where the first sequence that waits waits for the lowest of them."""
-    for trouble in story:
-        rows = [event.row for event in trouble.events if event.row and event.shows in PENDING]
-        if not rows:
-            continue
-        first = min(rows, key=lambda row: int(row["tx_sequence_number"]))
-        if first["outcome"] != "awaited":
-            return ""
-        never = [row for row in rows if row["outcome"] == "awaited"]
-        many = sum(row.get("numbers") or 1 for row in never)
-        low, high = (
-            first["tx_sequence_number"],
-            max(row["tx_sequence_number"] + (row.get("numbers") or 1) for row in never) - 1,
-        )
-        if many == 1:
-            said = f"number {low}"
-        else:
-            said = f"numbers {low} to {high}" if high - low + 1 == many else f"number {low} and {many - 1} more"
-        of = f" of sequence {sequence_name(int(trouble.sequence['tx_sequence_id']))}" if len(story) > 1 else ""
-        return f" because {said}{of} did not arrive"
-    return ""
 
 
 def _nulls_first(*times: int | None) -> tuple[bool, int]:

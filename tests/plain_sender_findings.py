@@ -9,13 +9,13 @@ from itertools import pairwise
 from typing import Any
 
 from plain_evidence import addressees
+from plain_finding import SECOND, Finding, Row, Rows, first_of, key, keys, micros
 from plain_message_findings import Watched
-from plain_words import SECOND, Finding, Row, Rows, cause_of, counted, first_of, key, keys, micros, rounded
 
 from schemas.replay import FindingKind as K
 
 UNLIMITED = 0xFFFFFFFF
-LIMITS = {"time_to_reach_queue": "TimeToReachQueue", "time_to_be_received": "TimeToBeReceived"}
+LIMITS = ("time_to_reach_queue", "time_to_be_received")
 Pair = tuple[str, str]
 """A receiver and an original sender."""
 
@@ -96,68 +96,12 @@ def repeated_order_acks(tables: Rows) -> Iterator[Finding]:
             if row["verdict"] == "out_of_order" and row["tx_sequence_number"] > highest
             if row["captured_ns"] is not None and began <= row["captured_ns"] <= ended
         ]
-        why = (
-            f"in this time it refused {counted(len(refused), 'higher number', 'higher numbers')}"
-            if refused
-            else "the OrderAcks do not reach the sender, or the sender ignores them"
-        )
-        words = (
-            f"The receiver sent the OrderAck for number {highest} of sequence {rows[0]['tx_sequence']} {len(same)} "
-            f"times in {rounded((ended - began) / SECOND)} s, and none for a higher number: {why}."
-        )
         yield Finding(
             *(K.REPEATED_ORDER_ACK, "warning" if refused else "info", micros(began), session),
-            *(len(same), words, keys(same[0], same[-1])),
-            *(scope, min(row["destination_queue"] for row in rows), identity),
+            *(len(same), keys(same[0], same[-1]), scope),
+            destination_queue=min(row["destination_queue"] for row in rows),
+            tx_sequence_id=identity,
         )
-
-
-def returned(tables: Rows) -> Iterator[Finding]:
-    """Finds negative acknowledgments in administration messages, by class, session and queue."""
-    ends = {row["stream_id"]: row for row in tables["stream_ends"]}
-    named: dict[str, list[Row]] = defaultdict(list)
-    for row in tables["messages"]:
-        if row["stream_id"] in ends:
-            named[row["message_id"]].append(row)
-    groups: dict[tuple[int, str, str | None], list[tuple[Row, Row | None]]] = defaultdict(list)
-    for row in tables["messages"]:
-        if row["message_class"] & 0x8000 and row["stream_id"] in ends:
-            about = first_of(named[row["correlation_id"]]) if row["correlation_id"] in named else None
-            session = ends[(about or row)["stream_id"]]["session_id"]
-            queue: str | None = about["destination_queue"] if about else None
-            groups[row["message_class"], session, queue].append((row, about))
-    for (message_class, session, queue), pairs in groups.items():
-        first = first_of(row for row, _ in pairs)
-        about = next(of for row, of in pairs if row is first)
-        ids = {row["correlation_id"] for row, _ in pairs} - {None}
-        transactional = {row["correlation_id"] for row, of in pairs if of and of["transactional"]}
-        name, why, advice = cause_of(message_class)
-        queued = message_class & 0x4000
-        what = (
-            counted(len(ids), "message left its queue unread", "messages left their queue unread")
-            if queued
-            else counted(len(ids), "message did not reach its queue", "messages did not reach their queue")
-        )
-        says = "an acknowledgment says" if len(ids) == 1 else "acknowledgments say"
-        words = (
-            f"{what}, as {says}: {why} ({name}).{f' Transactional: {len(transactional)}.' if transactional else ''} "
-            f"The first is message {first['correlation_id'] or 'unknown'}{delay(first, about)}. {advice}"
-        )
-        yield Finding(
-            *(K.NOT_RECEIVED_BY_APPLICATION, "warning" if queued else "error", first["captured_at"], session),
-            *(len(ids), words, keys(about, first)),
-            destination_queue=queue,
-        )
-
-
-def delay(ack: Row, about: Row | None) -> str:
-    """Says which time ran out, and when the acknowledgment came."""
-    names = {0x8002: "time_to_reach_queue", 0xC002: "time_to_be_received", 0xC003: "time_to_be_received"}
-    limit = about[names[ack["message_class"]]] if about and ack["message_class"] in names else UNLIMITED
-    if limit in (None, UNLIMITED) or about is None or None in (ack["captured_ns"], about["captured_ns"]):
-        return ""
-    after = rounded((ack["captured_ns"] - about["captured_ns"]) / SECOND, 1)
-    return f", which had {limit} s: the acknowledgment came {after} s after it"
 
 
 def expired_on_arrival(tables: Rows) -> Iterator[Finding]:
@@ -169,23 +113,17 @@ def expired_on_arrival(tables: Rows) -> Iterator[Finding]:
         if row["captured_ns"] is not None and row["sent_at"] is not None:
             age = row["captured_ns"] // SECOND - row["sent_at"] // 1_000_000
             ages[row["source_queue_manager"]].append((age, row))
-    groups: dict[tuple[str, str], list[tuple[int, str, Row]]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for aged in ages.values():
         least = min(age for age, _ in aged)
         for age, row in aged:
             outlived = [name for name in LIMITS if row[name] not in (None, UNLIMITED) and age - least > row[name]]
             if outlived and row["message_id"] not in accepted and row["stream_id"] in ends:
-                place = ends[row["stream_id"]]["session_id"], row["destination_queue"]
-                groups[place].append((age - least, f"{LIMITS[outlived[0]]} ({row[outlived[0]]} s)", row))
+                groups[ends[row["stream_id"]]["session_id"], row["destination_queue"]].append(row)
     for (session, queue), late in groups.items():
-        age, limit, first = min(late, key=lambda one: (one[2]["captured_ns"], key(one[2])))
-        words = (
-            f"{counted(len(late), 'message arrived after it had', 'messages arrived after they had')} expired, so the "
-            f"receiver drops {'it' if len(late) == 1 else 'them'}. The first was at least {age} s old, and its {limit} "
-            "had run out."
-        )
+        first = first_of(late)
         yield Finding(
-            *(K.EXPIRED_ON_ARRIVAL, "warning", first["captured_at"], session, len(late), words, keys(first)),
+            *(K.EXPIRED_ON_ARRIVAL, "warning", first["captured_at"], session, len(late), keys(first)),
             destination_queue=queue,
         )
 
@@ -203,22 +141,18 @@ def ordinal_regressed(tables: Rows) -> Iterator[Finding]:
             high = max(row["message_id_ordinal"] for row in of_second[before])
             low = min(row["message_id_ordinal"] for row in of_second[after])
             if 0 < high - low < 1 << 31:
-                falls.append((before, high, after, low))
+                falls.append(
+                    first_of(row for row in of_second[second] if row["message_id_ordinal"] == ordinal)
+                    for second, ordinal in ((before, high), (after, low))
+                )
         if not falls:
             continue
-        before, high, after, low = falls[0]
-        above = first_of(row for row in of_second[before] if row["message_id_ordinal"] == high)
-        below = first_of(row for row in of_second[after] if row["message_id_ordinal"] == low)
+        above, below = falls[0]
         session, scope = ends[below["stream_id"]]["session_id"], None
         if below["tx_sequence_id"] is not None:
             scope = _scope_of(tables, source, int(below["tx_sequence_id"]), session, below["destination_queue"])
-        words = (
-            f"The message IDs of sender {source} fell {counted(len(falls), 'time', 'times')} while its clock went on, "
-            f"the first time from {high} to {low}: the sender was restored from a backup, another machine uses its "
-            "identity, or its clock was set back."
-        )
         yield Finding(
-            *(K.ORDINAL_REGRESSED, "warning", below["captured_at"], session, len(falls), words, keys(above, below)),
+            *(K.ORDINAL_REGRESSED, "warning", below["captured_at"], session, len(falls), keys(above, below)),
             *(scope, below["destination_queue"], int(below["tx_sequence_id"]) if scope else None),
         )
 
@@ -249,16 +183,10 @@ def two_addresses(tables: Rows) -> Iterator[Finding]:
             continue
         found = sorted(at.values(), key=lambda row: (row["first_ns"] or 0, row["address"]))
         conflict = min(_conflicts(sent[guid], ends), default=None)
-        why = (
-            ", and what they send conflicts: two machines use one identity."
-            if conflict
-            else ": it has several networks, or it moved."
-        )
-        words = f"Queue manager {guid} has {len(found)} addresses ({', '.join(row['address'] for row in found)}){why}"
         witness, scope, identity = conflict or (keys(*(f"{row['stream_id']}@0" for row in found[:2])), None, None)
         yield Finding(
             *(K.TWO_ADDRESSES, "error" if conflict else "info", micros(found[1]["first_ns"]), found[1]["session_id"]),
-            *(len(found), words, witness),
+            *(len(found), witness),
             scope_key=scope,
             tx_sequence_id=identity,
         )
@@ -309,26 +237,10 @@ def broken_transactions(tables: Rows) -> Iterator[Finding]:
         first: Any = min(
             rows, key=lambda row: (row["first_captured_at"] or 0, row["tx_transaction_id"], row["instance"])
         )
-        one = len(rows) == 1
-        head = (
-            f"{counted(len(rows), 'transaction that begins', 'transactions that begin')} in sequence "
-            f"{first['tx_sequence']} {'is' if one else 'are'}"
-        )
-        size = counted(first["messages"], "message", "messages")
-        first_one = f"The first has the ID {first['tx_transaction_id']} and {size}"
-        fates = [counted(first[name], f"is {name}", f"are {name}") for name in ("lost", "pending") if first[name]]
-        words = {
-            K.TORN_TRANSACTION: f"{head} torn: the number next to {'it' if one else 'them'} was seen, and no message "
-            f"is marked as the first or as the last. {first_one}.",
-            K.INTERLEAVED_TRANSACTION: f"{head} interleaved: messages of another transaction have numbers between "
-            f"{'its own' if one else 'their own'}. {first_one}.",
-            K.TRANSACTION_PARTLY_DELIVERED: f"{head} delivered only in part. {first_one}, of which "
-            f"{' and '.join(fates)}.",
-        }[kind]
         yield Finding(
-            *(kind, severity, first["first_captured_at"], first["session_id"], len(rows), words),
+            *(kind, severity, first["first_captured_at"], first["session_id"], len(rows)),
             *(tuple(first["witness"]), scope, first["destination_queue"], identity),
         )
 
 
-KINDS = (repeated_order_acks, returned, expired_on_arrival, ordinal_regressed, two_addresses, broken_transactions)
+KINDS = (repeated_order_acks, expired_on_arrival, ordinal_regressed, two_addresses, broken_transactions)

@@ -6,11 +6,10 @@ from typing import Any
 from replay_tables import T0, Tables
 from test_evidence import night
 
-from schemas.ingest import Attempt, FramingReason
-from schemas.wire import UNLIMITED, MessageClass
+from schemas.wire import UNLIMITED
 
 US = 1_000
-SECOND_US, SECOND_NS = 1_000_000, 1_000_000_000
+SECOND_US = 1_000_000
 LIMITS = (*[UNLIMITED] * 6, 60, 1, None)
 Row = dict[str, Any]
 
@@ -18,7 +17,7 @@ Row = dict[str, Any]
 def troubled(rng: random.Random, messages: int) -> Tables:
     """Returns a night of `test_evidence` whose messages have times, IDs, contents and transactions of all kinds.
 
-    Its connections last, stall, come from other addresses and lead to other receivers.
+    Its connections last, come from other addresses and lead to other receivers.
     """
     tables = night(rng, messages)
     last: dict[str, int] = {}
@@ -27,19 +26,16 @@ def troubled(rng: random.Random, messages: int) -> Tables:
         last[row["stream_id"].rstrip("<>")] = row["captured_ns"]
     for at, row in enumerate(tables.rows["acks"]):
         row["stream_offset"] = 16 * (row["captured_ns"] - T0) + at % 16  # two at one time are two packets
-    ended_at = max(last.values()) // US
     for connection, ns in last.items():
         both = [row for row in tables.rows["streams"] if row["connection_id"] == connection]
         as_watched(rng, both, ns)
         move(rng, tables, both)
-        answer(rng, tables, connection, ns)
-        try_again(rng, tables, both, ended_at)
-    tables.rows["captures"] = [{"capture_id": "c", "uri": "c.pcap", "last_captured_at": ended_at}]
+    tables.rows["captures"] = [{"capture_id": "c", "uri": "c.pcap", "last_captured_at": max(last.values()) // US}]
     return tables
 
 
 def as_sent(rng: random.Random, row: Row, ordinal: int) -> Row:
-    """Returns what a message says of itself; some come back to their sender."""
+    """Returns what a message says of itself."""
     age_us = rng.choice([0, 0, 1, 59, 61, 62, 400]) * SECOND_US
     sent_at = (row["captured_at"] - age_us) // SECOND_US * SECOND_US
     said: Row = {
@@ -52,22 +48,15 @@ def as_sent(rng: random.Random, row: Row, ordinal: int) -> Row:
         "tx_first": ordinal % 3 == 0 or rng.random() < 0.05,
         "tx_last": ordinal % 3 == 2 or rng.random() < 0.05,
     }
-    if rng.random() < 0.05:
-        other = rng.choice([f"{row['source_queue_manager']}\\{row['tx_sequence_number']}", None])
-        classes = (MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA, MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT)
-        said |= {"transactional": False, "message_class": int(rng.choice(classes)), "correlation_id": other}
     return said
 
 
 def as_watched(rng: random.Random, both: list[Row], last_ns: int) -> None:
-    """Says how long a connection was seen, whether its window was shut, and what is missing of it."""
+    """Says how long a connection was seen, and what is missing of it."""
     ends_at = last_ns // US + rng.choice([0, 5, 20, 120, 300]) * SECOND_US
     for row in both:
         row |= {"connection_last_at": ends_at, "last_captured_at": ends_at}
         row["missing_bytes"] = rng.choice([0, 0, 0, 100])
-        if rng.random() < 0.1:
-            row["window_shut_ms"] = rng.choice([9_999, 10_000, 30_000])
-            row["window_shut_at"] = ends_at - rng.choice([10, 60]) * SECOND_US
 
 
 def move(rng: random.Random, tables: Tables, both: list[Row]) -> None:
@@ -81,32 +70,3 @@ def move(rng: random.Random, tables: Tables, both: list[Row]) -> None:
         for row in tables.rows["handshakes"]:
             if row["stream_id"] == both[-1]["stream_id"]:
                 row["server_guid"] += ".other"
-
-
-def answer(rng: random.Random, tables: Tables, connection: str, last_ns: int) -> None:
-    """Adds SessionAcks with windows of all sizes, in time and late."""
-    for row in tables.rows["handshakes"]:
-        if row["stream_id"].rstrip("<>") == connection:
-            row["ack_timeout_ms"] = rng.choice([None, 20_000, 120_000])
-    for at in range(rng.choice([0, 0, 1, 4, 8])):
-        ns = rng.choice([T0, last_ns]) + rng.choice([0, 1, 10, 31, 100]) * SECOND_NS + at
-        place: Row = {"stream_id": f"{connection}<", "stream_offset": 10 * at + 1, "captured_ns": ns}
-        tables.rows["session_acks"].append(
-            place | {"captured_at": ns // US, "window_size": rng.choice([1, 1, 2, 64, None])}
-        )
-
-
-def try_again(rng: random.Random, tables: Tables, both: list[Row], ended_at: int) -> None:
-    """Adds attempts to connect between the ends of a connection; some of the connection's own fail."""
-    client, server = both[0]["src_ip"], both[0]["dst_ip"]
-    for row in both:
-        row |= {"attempt": None, "closed": rng.random() < 0.5, "acked_bytes": rng.choice([None, 900])}
-    for at in range(rng.choice([0, 0, 1, 3])):
-        us = rng.choice([T0 // US + rng.choice([0, 100]) * SECOND_US, ended_at - rng.choice([21, 22, 23]) * SECOND_US])
-        times = {"first_captured_at": us, "last_captured_at": us + SECOND_US}
-        failure = {"attempt": rng.choice([*Attempt, None]), "closed": rng.random() < 0.5, "acked_bytes": 5}
-        name = f"{both[0]['connection_id']}, try {at}"
-        tables.stream(f"{name}>", client, server, **times | failure, mid_stream=rng.random() < 0.2)
-        if rng.random() < 0.3:
-            begun = {"stage": "framing", "reason": FramingReason.BAD_VERSION, "stream_offset": rng.choice([0, 8])}
-            tables.rows["quarantine"].append(begun | {"stream_id": f"{name}>", "length": 1})

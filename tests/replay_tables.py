@@ -11,7 +11,6 @@ from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import unite
 from jobs.replaying.flow import Options
 from jobs.replaying.flow import replay as replay_flow
-from jobs.replaying.in_process import accept_by_fold
 from jobs.replaying.sources import SOURCES, Sources
 from schemas.replay import ENDS, STATES, Reading, Scope
 from schemas.table import Table
@@ -107,13 +106,13 @@ class Replayed:
 
     def __init__(self, sources: Sources[pl.DataFrame], options: Options, batch_rows: int) -> None:
         engine = InProcess(batch_rows)
-        self.sources, self.accept = sources, accept_by_fold(engine, options.reading)
-        replay_flow(engine, sources, unite(engine, sources), self._accept_noted, options)
+        self.sources = sources
+        replay_flow(engine, sources, unite(engine, sources), options, accept=self._note)
         self.tables = engine.tables
 
-    def _accept_noted(self, chains: pl.DataFrame) -> pl.DataFrame:
+    def _note(self, chains: pl.DataFrame) -> pl.DataFrame:
         self.chains = chains
-        return self.accept(chains)
+        return chains
 
     def __getattr__(self, name: str) -> pl.DataFrame:
         return self.tables[name]
@@ -128,15 +127,6 @@ def replay(
 ) -> Replayed:
     """Replays tables in this process; passes get batches of so many rows."""
     return Replayed(sources, Options(reading, scope), batch_rows)
-
-
-def states_after(replayed: Replayed) -> dict[str, tuple[Any, ...]]:
-    """Returns of STATES by scope: ID, number, reject count, messages, latest time."""
-    columns = ("tx_sequence_number", "reject_count", "messages", "last_captured_ns")
-    return {
-        one["scope_key"]: (int(one["tx_sequence_id"]), *(one[name] for name in columns))
-        for one in replayed.states.to_dicts()
-    }
 
 
 FATE = (

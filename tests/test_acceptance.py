@@ -1,11 +1,8 @@
-"""The acceptance rule and its fold, without Spark."""
+"""The acceptance rule, without Spark."""
 
-import random
-
-import pyarrow as pa
 import pytest
 
-from udfs.replay.acceptance import STATE, Message, State, accept, after, fold
+from udfs.replay.acceptance import Message, State, accept, after
 
 
 @pytest.mark.parametrize(
@@ -33,26 +30,3 @@ def test_a_refused_message_moves_the_state_only_upwards_and_across_unread_bytes(
     assert after(state, Message(7, 9, 8, missing=1)) == state
     assert after(state, Message(7, 9, 8, missing=2)) == State(7, 9, 2)
     assert after(state, Message(7, 5, 4, missing=2)) == state
-
-
-def batch(rows: list[tuple[int, int, int, int, bool]]) -> pa.RecordBatch:
-    columns = {name: [row[i] for row in rows] for i, name in enumerate([*Message._fields, "begins"])}
-    opening = {name: pa.array([value] * len(rows), pa.int64()) for name, value in zip(STATE, (7, 5, 0), strict=True)}
-    return pa.RecordBatch.from_pydict(columns | opening)
-
-
-@pytest.mark.parametrize("cut", [0, 4_995, 5_000])
-def test_fold_equals_the_rule_applied_to_each_message(cut: int) -> None:
-    """It keeps the state between batches, and takes it from the row that begins a stretch."""
-    rng = random.Random(6)
-    messages = [Message(rng.randrange(7, 9), rng.randrange(9), rng.randrange(9), rng.randrange(3)) for _ in range(9999)]
-    rows = [(*message, i % 10 == 0) for i, message in enumerate(messages)]
-    found: list[State] = []
-    for done in fold([batch(rows[:cut]), batch(rows[cut:])]):
-        found += map(State, *(done[name].to_pylist() for name in STATE))
-    expected, state = [], State(7, 5, 0)
-    for i, message in enumerate(messages):
-        state = State(7, 5, 0) if i % 10 == 0 else state
-        expected.append(state)
-        state = after(state, message)
-    assert found == expected

@@ -2,24 +2,21 @@
 
 import random
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from pyspark.sql import SparkSession
-from replay_tables import NULL, T0, Tables, fates, replay, states_after
-from replayer import State, judged, verdicts
+from replay_tables import NULL, T0, Tables, fates, replay
+from replayer import verdicts
 from tiers import seeds
 
-from jobs.engine.on_spark import OnSpark
+from jobs.engine.in_process import InProcess
 from jobs.replaying.sources import Sources
-from jobs.replaying.windows import accept_in_memory, accept_on_spark
+from jobs.replaying.windows import accept_in_memory, with_states
 from jobs.warehouse.spark_rows import collect, to_spark
-from jobs.warehouse.store import Warehouse
 from schemas.replay import Reading, Scope, Verdict
-from udfs.replay.acceptance import STATE
-from udfs.replay.verdicts import LITERAL
+from udfs.replay.verdicts import AFTER_BREAK, JUDGED, judge
 
 MODES = tuple(product(Reading, Scope))
 LAST_NUMBER = 0xFFFFFFFF
@@ -153,27 +150,6 @@ def night(rng: random.Random, messages: int) -> Tables:
     return tables
 
 
-def cut(rng: random.Random, tables: Tables) -> tuple[Tables, Tables]:
-    """Splits a night into two warehouses; some sessions continue in the second one, on connections in mid-stream."""
-    halves, streams = (Tables(), Tables()), {row["stream_id"]: row for row in tables.rows["streams"]}
-    first_ns = {row["connection_id"]: T0 + 10_000 + rng.choice([0, 0, *range(20)]) * 500 for row in streams.values()}
-    for name in ("messages", "acks"):
-        for row in tables.rows[name]:
-            begins: int = first_ns[streams[row["stream_id"]]["connection_id"]]
-            halves[(row["captured_ns"] or T0) >= begins].rows[name].append(row)
-    for name in ("stream_gaps", "quarantine"):
-        for row in tables.rows[name]:
-            halves[rng.random() < 0.5].rows[name].append(row)
-    begun = {row["stream_id"] for row in halves[0].rows["messages"]}
-    for half in halves:
-        half.rows["handshakes"] = tables.rows["handshakes"]
-        half.rows["streams"] = [
-            row | ({"mid_stream": True} if half is halves[1] and row["stream_id"] in begun else {})
-            for row in streams.values()
-        ]
-    return halves
-
-
 # --- the tests ------------------------------------------------------------------------------------------------------
 
 
@@ -195,37 +171,21 @@ def test_two_replayers_agree(tables: Tables, sources: Sources[pl.DataFrame], rea
 
 
 @pytest.mark.parametrize("reading", Reading)
-def test_two_replayers_agree_on_scopes_that_a_later_warehouse_resumes(tables: Tables, reading: Reading) -> None:
-    halves = cut(random.Random(19), tables)
-    stood: pl.DataFrame | None = None
-    before: dict[tuple[str, ...], State] = {}
-    for half in halves:
-        expected, before = judged(half.rows, before, reading=reading, scope="auto")
-        found = replay(half.sources(states_before=stood), reading=reading)
-        assert fates(found.verdicts) == expected
-        stood = found.states
-        assert states_after(found) == {" ".join(key): (*state.pair, *state[1:]) for key, state in before.items()}
-    assert expected != verdicts(halves[1].rows, reading=reading, scope="auto")
-
-
-@pytest.mark.parametrize("reading", Reading)
-def test_windows_find_the_states_that_the_fold_finds(
-    spark: SparkSession, tables: Tables, tmp_path: Path, reading: Reading
+def test_windows_find_the_states_that_are_found_one_message_after_another(
+    spark: SparkSession, tables: Tables, reading: Reading
 ) -> None:
-    """Where every message sets the state, too; a scope is cut where its state is known from one message alone."""
-    replayed = replay(tables.sources(), reading=reading)
-    assert replayed.verdicts.height
-    chains = replayed.chains
-    expected = states(replayed.accept(chains))
-    assert len(expected) > 1_000
-    assert states(accept_in_memory(spark, reading)(chains)) == expected
-    engine = OnSpark(Warehouse(spark, str(tmp_path)))
-    assert states(collect(accept_on_spark(engine, reading)(to_spark(spark, chains)))) == expected
+    chains = replay(tables.sources()).chains
+    by_windows = collect(with_states(to_spark(spark, chains)))
+    assert len(chains) > 1_000
+    assert 0 < by_windows[AFTER_BREAK].sum() < len(chains) / 2
+    expected = judged(chains, reading)
+    assert judged(by_windows, reading) == expected
+    assert judged(accept_in_memory(spark)(chains), reading) == expected
 
 
-def states(chains: pl.DataFrame) -> list[tuple[Any, ...]]:
-    names = ["scope_no", "replay_order", *STATE, *(name for name in LITERAL if name in chains.columns)]
-    return sorted(chains.select(names).rows(), key=lambda row: row[:2])
+def judged(chains: pl.DataFrame, reading: Reading) -> list[tuple[Any, ...]]:
+    rows = InProcess().run(chains, judge(reading), JUDGED, ("scope_no",), ("replay_order",))
+    return sorted(rows.drop("offsets", "times", "message_nos").rows(), key=repr)
 
 
 def test_order_of_rows_does_not_matter(tables: Tables) -> None:

@@ -1,4 +1,4 @@
-"""Compares findings, word by word, and incidents with the second computation: of scenes and simulated nights."""
+"""Compares findings and incidents with the second computation: of scenes and simulated nights."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,15 +6,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import plain_connection_findings
 import plain_incidents
 import plain_sender_findings
 import pytest
 from gold_rows import finding_of, replayed_rows
 from night_truth import SITUATIONS
+from plain_finding import Finding, Row, Rows
 from plain_message_findings import message_findings
 from plain_replay import Night, variant
-from plain_words import Finding, Rows
 from random_troubles import troubled
 from replay_tables import replay
 from test_findings import played
@@ -23,14 +22,23 @@ from tiers import seeds
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from schemas.replay import FindingKind as K
 
-KINDS = (*plain_sender_findings.KINDS, *plain_connection_findings.KINDS)
-OF_CAPTURES = {K.CAPTURED_TWICE, K.CLOCK_STEPPED, K.CANNOT_CONNECT}
+OF_CONNECTIONS = {
+    *(K.CAPTURED_TWICE, K.CLOCK_STEPPED, K.CANNOT_CONNECT, K.WINDOW_STALLED, K.SEVERAL_RECEIVERS),
+    *(K.ACKNOWLEDGED_ELSEWHERE,),
+}
+"""Kinds that scenes and the truth of simulated nights prove: tests/test_findings.py, tests/test_simulated_nights.py."""
+
+
+def is_compared(row: Row) -> bool:
+    """Whether the second computation has its kind; what administration messages say has no scope."""
+    is_returned = row["kind"] == K.NOT_RECEIVED_BY_APPLICATION and row["scope_key"] is None
+    return row["kind"] not in OF_CONNECTIONS and not is_returned
 
 
 def expected(tables: Rows) -> list[Finding]:
     watched = plain_sender_findings.watched(tables)
     found = list(message_findings(tables["verdicts"], tables["outcomes"], watched))
-    for kind in KINDS:
+    for kind in plain_sender_findings.KINDS:
         found += kind(tables)
     return found
 
@@ -53,7 +61,7 @@ def differences(tables: Rows) -> Iterator[str]:
     said = expected(tables)
     found = list(plain_incidents.incidents(tables["outcomes"], tables["sequences"], said))
     at_most = {sequence: row["severity"] for row, all_of in found for sequence in all_of}
-    given = Counter(in_any_order(finding_of(row)) for row in tables["findings"])
+    given = Counter(in_any_order(finding_of(row)) for row in filter(is_compared, tables["findings"]))
     second = Counter(in_any_order(as_grave_as_its_incident(one, at_most)) for one in said)
     yield from (f"only the product: {one}" for one in sorted(map(str, (given - second).elements())))
     yield from (f"only the second computation: {one}" for one in sorted(map(str, (second - given).elements())))
@@ -80,7 +88,6 @@ def differences(tables: Rows) -> Iterator[str]:
 def test_scenes_give_the_findings_and_incidents_of_the_second_computation() -> None:
     scenes = replayed_rows(replay(played()[0].sources()))
     assert list(differences(scenes)) == []
-    assert {row["kind"] for row in scenes["findings"]} == set(K) - OF_CAPTURES - {K.CLOCKS_DIFFER}
 
 
 # --- random histories and simulated nights ---------------------------------------------------------------------------
@@ -90,7 +97,7 @@ def test_scenes_give_the_findings_and_incidents_of_the_second_computation() -> N
 def test_random_histories_give_the_findings_and_incidents_of_the_second_computation(seed: int) -> None:
     tables = replayed_rows(replay(troubled(Random(seed), 1_500).sources()))
     assert list(differences(tables)) == []
-    assert len({row["kind"] for row in tables["findings"]}) > 20
+    assert len({row["kind"] for row in tables["findings"]}) > 15
 
 
 @pytest.mark.parametrize("seed", seeds([1, 17], [1, 4, 9, 16, 17]))

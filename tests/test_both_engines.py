@@ -26,7 +26,6 @@ from jobs.warehouse.spark_rows import collect, to_spark, with_columns_of
 from jobs.warehouse.store import Warehouse, conform
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
-from schemas.judging import CHAIN
 from schemas.messages import DECODED_TABLES, MESSAGES, TABLE_OF
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Scope
@@ -35,12 +34,10 @@ from udfs.derive.frames import Derivation, Frames, to_frame
 from udfs.derive.tables import schema_of
 from udfs.passes.decode import decode_packets
 from udfs.passes.options import IngestOptions
-from udfs.replay.acceptance import STATE, fold_scopes
 
 WRITTEN = (VERDICTS, ENDS, TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS, STATES)
 LOST = 0.1
 """Share of messages that each end lacks."""
-WITH_STATE = pa.schema([*CHAIN, *((name, pa.int64()) for name in STATE)])
 NIGHTS: dict[str, dict[str, Any]] = {
     "copies, clock steps and gaps": {"both_ends": True, "clock_step_s": -5.0, "loss": 0.01},
     "copies from the middle of connections": {"both_ends": True, "loss": 0.02, "begins_s": 20},
@@ -109,11 +106,7 @@ def replayed(engine: Engine[T], options: Options) -> Conversations[T]:
     """Replays the tables of an engine, and returns what was captured twice."""
     sources = read_sources(engine)
     united = unite(engine, sources)
-
-    def accept(chains: T) -> T:
-        return engine.run(chains, fold_scopes, WITH_STATE, ("scope_no",), ("replay_order",))
-
-    replay(engine, sources, united, accept, options)
+    replay(engine, sources, united, options)
     return united
 
 

@@ -1,6 +1,6 @@
 """Findings, coverage and readings: one night of many small sessions, each a scene that shows a thing or nearly does.
 
-tests/test_all_findings.py holds the words and the witness of each finding here to the second computation.
+tests/test_all_findings.py holds them to the second computation, too.
 """
 
 import re
@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from replay_tables import Row, Tables, replay, rows_of
 from scene import NAME, Scene, guid
-from scenes import COVERED, READINGS, SCENES
+from scenes import COVERED, NEARLY, READINGS, SCENES
 
 from schemas.replay import FindingKind as K
 from schemas.replay import Reading, Severity
+from udfs.replay.findings import facts
 
 _SAID = r"^(\w+): (\w+), (.*)\n(.*)$"
 SENTENCES = re.findall(_SAID, Path(__file__).with_name("sentences.txt").read_text(), re.MULTILINE)
@@ -60,36 +61,6 @@ def test_a_scene_gives_these_findings_and_no_others(night: Night, name: str) -> 
     assert all(row.witness for row in night.findings[name])
 
 
-NEARLY = {
-    K.DUPLICATES: "same_number_in_the_next_sequence",
-    K.OUT_OF_ORDER: "one_expired_and_was_bridged",
-    K.GAP_EXPIRED: "bytes_missing_where_numbers_expired",
-    K.STUCK_SEQUENCE: "resent_and_accepted_at_last",
-    K.CAPTURE_GAP: "bytes_missing_without_a_message",
-    K.MISSED_BY_CAPTURE: "bytes_missing",
-    K.CONTRADICTED: "refused_and_not_acknowledged",
-    K.STATE_FELL: "the_state_stayed",
-    K.REFUSED_FOR_CAUSE: "another_message_was_refused_for_cause",
-    K.DUPLICATES_DIFFER: "resent_with_a_bridged_previous_number",
-    K.SEQUENCE_REGRESSED: "old_messages_under_an_old_sequence",
-    K.ORDINAL_REGRESSED: "message_ids_wrap",
-    K.UNACKNOWLEDGED: "the_capture_ends_before_an_answer_is_due",
-    K.SLOW_ACKNOWLEDGMENT: "acknowledged_just_in_time",
-    K.REPEATED_ORDER_ACK: "the_same_answer_before_it_goes_on",
-    K.RESEND_SCHEDULE: "resent_after_the_acknowledgment",
-    K.EXPIRED_ON_ARRIVAL: "just_in_time",
-    K.TWO_ADDRESSES: "two_identities_at_one_address",
-    K.TORN_TRANSACTION: "the_capture_ends_within_a_transaction",
-    K.INTERLEAVED_TRANSACTION: "one_transaction_after_another_of_the_same_id",
-    K.TRANSACTION_PARTLY_DELIVERED: "a_whole_transaction_is_pending",
-    K.NOT_RECEIVED_BY_APPLICATION: "received_by_its_application",
-    K.WINDOW_STALLED: "the_connection_ends_before_a_session_ack_is_due",
-    K.SEVERAL_RECEIVERS: "two_connections_to_one_receiver",
-    K.ACKNOWLEDGED_ELSEWHERE: "the_answers_go_back_on_another_connection",
-}
-"""Of each kind a scene that nearly shows it."""
-
-
 def test_every_kind_is_shown_and_nearly_shown() -> None:
     elsewhere = {K.CAPTURED_TWICE, K.CLOCK_STEPPED, K.CLOCKS_DIFFER}  # tests/test_copies.py
     elsewhere |= {K.CANNOT_CONNECT}  # tests/test_cannot_connect.py
@@ -105,6 +76,21 @@ def test_words_and_witness(night: Night, name: str, kind: str, proof: str, words
     assert row.explanation == words.format(sequence=NAME, name=name, **guids)
     witness = [f"{one['stream_id']}@{one['stream_offset']}" for one in row.witness]
     assert witness == [f"{name}.{place}" for place in proof.split()]
+
+
+def test_words_of_what_no_scene_shows() -> None:
+    twice = facts.captured_twice(messages=2, stream_id="b", copy_of="a")
+    assert twice.sentence == (
+        "2 connections were captured twice, at both ends of an address translation, and count once. The first is a; "
+        "its copy is b."
+    )
+    stepped = facts.clock_stepped(
+        messages=1, uri="a.pcap", step_ns=-5_260_000_000, frame=7, key_before=None, key_after=None
+    )
+    assert stepped.sentence == (
+        "The clock of capture a.pcap stepped back 1 time, first by 5.3 s at record 7. The replay undoes this; the "
+        "tables show the times that were recorded."
+    )
 
 
 @pytest.mark.parametrize("reading", Reading)

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-import polars as pl
 import pyarrow as pa
 import pytest
 
-from schemas.table import LONG, STRING, U64, row
-from udfs.derive.frames import ONE, Derivation, Frames, to_frame
+from schemas.table import LONG, STRING, row
 from udfs.replay import groups
 from udfs.replay.groups import parts_of_groups, pieces
 
@@ -46,39 +44,3 @@ def test_a_group_is_never_parted_and_nulls_are_equal(size: int, monkeypatch: pyt
         seen[-1] |= set(zip(rows["one"].to_pylist(), rows["two"].to_pylist(), strict=True))
     assert sum(map(len, seen)) == len(set(keys))
     assert size > 1 or len(seen) == len(set(keys))
-
-
-def joined(left: pl.DataFrame, right: pl.DataFrame, few: pl.DataFrame) -> Frames:
-    """Derives two tables of three."""
-    return {"both": left.join(right, on="key", how="full", coalesce=True, nulls_equal=True), "few": few}
-
-
-def test_tagged_rows_are_derived_in_groups_as_the_tables_are() -> None:
-    derivation = Derivation(joined, ("key",), ("few",), {"right": ("key", "number")})
-    of_left = row(key=STRING, nested=row(big=U64, text=STRING))
-    left = pa.Table.from_pylist(
-        [{"key": "a", "nested": {"big": (1 << 64) - 1, "text": None}}, {"key": None, "nested": None}], of_left
-    )
-    right = pa.Table.from_pylist([{"key": None, "number": 1, "more": 2}], row(key=STRING, number=LONG, more=LONG))
-    few = pa.table({"name": ["one"]})
-    schemas = {"left": left.schema, "right": right.schema}
-    tagged, made = derivation.tagged(**schemas), derivation.made(**schemas, few=few.schema)
-    assert tagged.names == ["key", "left", "right"]
-    assert [one.name for one in tagged.field("right").type] == ["key", "number"]
-    rows = [{"key": None, "left": left.to_pylist()[1]}, {"key": None, "right": {"key": None, "number": 1}}]
-    rows.append({"key": "a", "left": left.to_pylist()[0]})
-    given = [pa.RecordBatch.from_pylist(rows, tagged)]
-    found = pa.Table.from_batches(derivation.on_batches(made, few=to_frame(few))(given), made)
-    (expected,) = (
-        rows.to_dicts()
-        for name, rows in derivation.run(left=to_frame(left), right=to_frame(right), few=to_frame(few)).items()
-        if name == "both"
-    )
-    both = [one for one in found["both"].to_pylist() if one is not None]
-    assert sorted(both, key=repr) == sorted(expected, key=repr)
-    assert [one for one in found["few"].to_pylist() if one is not None] == [{"name": "one"}]
-
-
-def test_one_table_is_named_alike_by_all_that_make_one() -> None:
-    rows = pl.DataFrame({"a": [1]})
-    assert Derivation(lambda rows: rows).run(rows=rows)[ONE].equals(rows)

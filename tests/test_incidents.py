@@ -60,7 +60,7 @@ def test_numbers_are_used_twice_until_a_sequence_begins_without_the_other_machin
         (sequences, SEQUENCES.arrow),
     ]
     found = put_together(InProcess(), *(to_frame(pa.Table.from_pylist(*one)) for one in given))
-    assert [row["ongoing"] for row in found.incidents.to_dicts()] == [ongoing]
+    assert [row["ongoing"] for row in found["incidents"].to_dicts()] == [ongoing]
 
 
 @pytest.mark.parametrize(

@@ -153,24 +153,6 @@ def test_fault_91_a_bomb_is_read_in_part(tmp_path: Path) -> None:
     assert f"{row['content_bytes']} bytes were read. If it is no bomb, expand it" in row["detail"]
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, zstd], ids=["gzip", "zstd"])
-@pytest.mark.parametrize("make", [pcap, pcapng])
-def test_a_compressed_file_that_is_cut_says_so_wherever_it_is_cut(
-    make: Callable[[list[Record]], bytes], pack: Callable[[bytes], bytes], tmp_path: Path
-) -> None:
-    """Records become fewer, down to none and to less than a file header."""
-    data, path = pack(make(SOME[:3])), tmp_path / "a"
-    seen = set()
-    for size in range(4, len(data), 1 + len(data) // 60):
-        path.write_bytes(data[:size])
-        row = index_file(path)
-        seen.add((row["status"], row["packet_count"]))
-        assert row["reason"] == CaptureReason.TRUNCATED_COMPRESSION
-        assert row["detail"].startswith("The compressed file is cut off; ")
-    assert (CaptureStatus.UNREADABLE, 0) in seen
-    assert pack is zstd or {(CaptureStatus.PARTIAL, 0), (CaptureStatus.PARTIAL, 2)} < seen
-
-
 @pytest.mark.parametrize(
     ("data", "reason", "detail"),
     [
@@ -188,14 +170,6 @@ def test_a_compressed_file_without_a_record_says_why(data: bytes, reason: str, d
     row = index_file(tmp_path / "a")
     assert (row["reason"], row["packet_count"]) == (reason, 0)
     assert row["detail"].startswith(f"The compressed file {detail}")
-
-
-def test_damage_within_a_compressed_file_goes_before_its_end(tmp_path: Path) -> None:
-    """What broke the file off is the reason only of the fault that it caused."""
-    records = [pcap_record(record) for record in SOME[:9]]
-    records[4] = bytes(len(records[4]))
-    (tmp_path / "a").write_bytes(gzip.compress(pcap_header() + b"".join(records))[:-30])
-    assert index_file(tmp_path / "a")["reason"] == CaptureReason.BAD_RECORD_HEADER
 
 
 def test_no_such_file(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Finds what an analyst should look at, and puts it together as incidents with the frames that prove them."""
 
-from dataclasses import dataclass
-from typing import Any, Generic
+from collections.abc import Callable
+from functools import partial
 
 import polars as pl
 
@@ -11,8 +11,9 @@ from jobs.replaying.fates import Fates
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.sources import Sources
 from schemas.explained import FOUND
+from schemas.replay import FindingKind
 from udfs.derive.columns import PLACE
-from udfs.derive.facts.arrivals import arrivals_to_look_at, shown_messages
+from udfs.derive.facts.arrivals import choose_shown, shown_messages
 from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps
 from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
 from udfs.derive.facts.receivers import (
@@ -41,61 +42,32 @@ from udfs.derive.facts.senders import (
 )
 from udfs.derive.tables import schema_of
 from udfs.derive.witness import find_frames, places_of, with_frames
-from udfs.replay.findings.captures import CannotConnect, CapturedTwice, ClockStepped
-from udfs.replay.findings.finding import finding_row
-from udfs.replay.findings.on_messages import CHOSEN, FINDING, NUMBERED_SEQUENCE, choose_messages, tell_messages
-from udfs.replay.findings.receivers import (
-    AcknowledgedElsewhere,
-    RepeatedOrderAck,
-    Returned,
-    SeveralReceivers,
-    WindowStalled,
-)
-from udfs.replay.findings.senders import (
-    ExpiredOnArrival,
-    InterleavedTransactions,
-    OrdinalRegressed,
-    PartlyDelivered,
-    TornTransactions,
-    TwoAddresses,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Explained(Generic[T]):
-    """Holds rows of OUTCOMES, FINDINGS and INCIDENTS."""
-
-    outcomes: T
-    findings: T
-    incidents: T
+from udfs.replay.findings import facts
+from udfs.replay.findings.finding import Told, finding_row
+from udfs.replay.findings.on_messages import FINDING, tell_messages
 
 
 def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
-    """Returns the findings on what no single arrival shows, from few rows: a row of FINDINGS per fact.
-
-    Facts are named by their kind, whose fields are columns of the rows.
-    """
+    """Returns the findings on what no single arrival shows, from few rows: a row of FINDINGS per fact."""
     ends, flows, sequences = few["ends"], few["flows"], few["sequences"]
-    facts: dict[type[Any], pl.DataFrame] = {
-        ExpiredOnArrival: expired_on_arrival(few["expired"], ends),
-        OrdinalRegressed: ordinal_regressed(few["around_falls"], ends, sequences),
-        TwoAddresses: two_addresses(ends, few["conflicts"]),
-        RepeatedOrderAck: in_last_sequence(few["repeated"], sequences),
-        Returned: returned_messages(few["named"], few["negative"], ends),
-        TornTransactions: few["torn"],
-        InterleavedTransactions: few["interleaved"],
-        PartlyDelivered: few["partly"],
-        CapturedTwice: captured_twice(ends),
-        ClockStepped: few["steps"],
-        CannotConnect: few["failures"],
-        WindowStalled: window_stalled(few["stalls"], few["answering"]),
-        SeveralReceivers: several_receivers(flows, ends, few["tallies"]),
-        AcknowledgedElsewhere: acknowledged_elsewhere(flows, ends, few["acks"]),
+    found: dict[Callable[..., Told], pl.DataFrame] = {
+        facts.expired_on_arrival: expired_on_arrival(few["expired"], ends),
+        facts.ordinal_regressed: ordinal_regressed(few["around_falls"], ends, sequences),
+        facts.two_addresses: two_addresses(ends, few["conflicts"]),
+        facts.repeated_order_ack: in_last_sequence(few["repeated"], sequences),
+        facts.returned: returned_messages(few["named"], few["negative"], ends),
+        partial(facts.broken_transactions, kind=FindingKind.TORN_TRANSACTION): few["torn"],
+        partial(facts.broken_transactions, kind=FindingKind.INTERLEAVED_TRANSACTION): few["interleaved"],
+        partial(facts.broken_transactions, kind=FindingKind.TRANSACTION_PARTLY_DELIVERED): few["partly"],
+        facts.captured_twice: captured_twice(ends),
+        facts.clock_stepped: few["steps"],
+        facts.cannot_connect: few["failures"],
+        facts.window_stalled: window_stalled(few["stalls"], few["answering"]),
+        facts.several_receivers: several_receivers(flows, ends, few["tallies"]),
+        facts.acknowledged_elsewhere: acknowledged_elsewhere(flows, ends, few["acks"]),
     }
     rows = (
-        finding_row(fact.tell(), fact)
-        for kind, of_kind in facts.items()
-        for fact in map(kind._make, of_kind.select(kind._fields).iter_rows())
+        finding_row(tell(**fact), fact) for tell, of_kind in found.items() for fact in of_kind.iter_rows(named=True)
     )
     return pl.DataFrame(list(rows), schema_of(FOUND), orient="row")
 
@@ -105,15 +77,14 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
 
     `verdicts` are those that were judged now; a finding may show others.
     """
-    arrivals = engine.one(
-        arrivals_to_look_at,
+    chosen = engine.one(
+        choose_shown,
         verdicts=verdicts,
         slots=fates.unusual,
         fates=fates.of_messages,
         resumed=resumed,
         watched=watched,
     )
-    chosen = engine.keep(engine.run(arrivals, choose_messages, CHOSEN, NUMBERED_SEQUENCE, ("replay_order",)))
     shown = engine.one(shown_messages, verdicts=every_verdict, chosen=chosen)
     return engine.run(shown, tell_messages, FOUND, FINDING)
 
@@ -146,13 +117,10 @@ def find_by_facts(
     repeated = engine.one(refused_meanwhile, repeated=engine.one(repeated_acks, acks=acks), verdicts=verdicts)
     ways = engine.one(find_ways, streams=sources.streams, ends=ends, handshakes=sources.handshakes)
     connections = engine.select(ways, "stream_id", "connection_id")
+    headers = {"messages": sources.messages, "acks": sources.acks, "session_acks": sources.session_acks}
     packets = {
         name: engine.join(engine.select(united.in_time(rows), *WINDOW), connections, ["stream_id"])
-        for name, rows in (
-            ("messages", sources.messages),
-            ("acks", sources.acks),
-            ("session_acks", sources.session_acks),
-        )
+        for name, rows in headers.items()
     }
     stalls = engine.derive(find_stalls, ways=ways, **packets)
     return engine.one(
@@ -174,20 +142,18 @@ def find_by_facts(
     )
 
 
-def put_together(engine: Engine[T], verdicts: T, undelivered: T, findings: T, sequences: T) -> Explained[T]:
-    """Puts outcomes and findings together as incidents; witnesses are keys."""
+def put_together(engine: Engine[T], verdicts: T, undelivered: T, findings: T, sequences: T) -> dict[str, T]:
+    """Returns `incidents`, and `findings` with the one that each is part of; witnesses are keys."""
     sent = engine.one(messages_sent, verdicts=verdicts, outcomes=undelivered, findings=findings)
     seen = engine.one(addresses_seen, verdicts=verdicts)
-    told = engine.derive(
+    return engine.derive(
         tell_incidents, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen
     )
-    return Explained(undelivered, told["findings"], told["incidents"])
 
 
-def with_proof(engine: Engine[T], sources: Sources[T], verdicts: T, explained: Explained[T]) -> Explained[T]:
+def with_proof(engine: Engine[T], sources: Sources[T], verdicts: T, **explained: T) -> dict[str, T]:
     """Returns the same rows, whose witnesses list packets with their frames."""
-    rows = {"outcomes": explained.outcomes, "findings": explained.findings, "incidents": explained.incidents}
-    places = engine.one(places_of, **rows)
+    places = engine.one(places_of, **explained)
     packets, judged = (engine.join(table, places, PLACE, "semi") for table in (sources.packets, verdicts))
     frames = engine.one(find_frames, packets=packets, verdicts=judged, captures=sources.captures)
-    return Explained(*(engine.one(with_frames, rows=one, frames=frames) for one in rows.values()))
+    return {name: engine.one(with_frames, rows=rows, frames=frames) for name, rows in explained.items()}

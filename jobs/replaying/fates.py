@@ -22,7 +22,7 @@ from udfs.derive.outcomes.tallies import scope_states
 from udfs.derive.replay.coverage import blind_spans
 from udfs.derive.summaries import carried_by_stream, summarize_sequences, summarize_sessions, summarize_states
 from udfs.derive.transactions import derive_transactions
-from udfs.replay.arrivals import ARRIVAL, FALLING, find_plain_runs
+from udfs.replay.arrivals import FALLING
 from udfs.replay.slots import explain_slots
 
 
@@ -80,10 +80,7 @@ def find_fates(engine: Engine[T], verdicts: T, united: Conversations[T], packets
     found = engine.derive(
         unusual_arrivals, verdicts=verdicts, twice=twice, not_arrived=not_arrived, settled=settled.tallies
     )
-    arrivals = found["arrivals"]
-    plain_runs = engine.run(arrivals, find_plain_runs, ARRIVAL, ("scope_key",), ("replay_order",))
-    every = engine.union(arrivals, plain_runs)
-    rows = engine.keep(engine.run(every, explain_slots, EXPLAINED, ("scope_key",), FALLING))
+    rows = engine.keep(engine.run(found["arrivals"], explain_slots, EXPLAINED, ("scope_key",), FALLING))
     counted = engine.derive(_counted, plain=found["plain"], outcomes=rows)
     return Fates(
         found["tallies"],

@@ -1,6 +1,5 @@
 """Replays messages into verdicts and what is derived from them, the same on each engine."""
 
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -39,9 +38,9 @@ def replay(
     engine: Engine[T],
     sources: Sources[T],
     united: Conversations[T],
-    accept: Accept[T],
     options: Options,
     last: LastReplay | None = None,
+    accept: Accept[T] | None = None,
 ) -> pl.DataFrame | None:
     """Writes all tables of the replay; `united` are the sources with each conversation once.
 
@@ -50,7 +49,7 @@ def replay(
     """
     inputs = read_inputs(engine, sources, united, options.scope)
     settled = find_settled(engine, sources, united, inputs, last)
-    judged = judge_messages(engine, inputs, settled, sources.states_before, accept, options.reading)
+    judged = judge_messages(engine, inputs, settled, sources.states_before, options.reading, accept)
     engine.replace(VERDICTS, united.restore(judged))
     verdicts = engine.read(VERDICTS)  # from files, so that Spark judges only once
     engine.replace(ENDS, inputs.every_end)
@@ -64,9 +63,8 @@ def replay(
         sums = add_up(engine, sources, united, inputs, fates.tallies, fates, options.scope)
         engine.replace(TRANSACTIONS, find_transactions(engine, verdicts, fates))
         _explain(engine, sources, united, inputs, settled, verdicts, fates, sums["sequences"])
-    engine.replace(SEQUENCES, sums["sequences"])
-    engine.replace(SESSIONS, sums["sessions"])
-    engine.replace(STATES, sums["states"])
+    for table in (SEQUENCES, SESSIONS, STATES):
+        engine.replace(table, sums[table.name])
     return settled.gone
 
 
@@ -95,8 +93,7 @@ def _explain(
     findings = engine.union(engine.read(FINDINGS_ON_MESSAGES), by_facts)
     undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
     told = put_together(engine, every_verdict, undelivered, findings, sequences)
-    explained = with_proof(engine, sources, every_verdict, replace(told, outcomes=fates.undelivered))
-    engine.replace(OUTCOMES, explained.outcomes)
-    engine.replace(FINDINGS, explained.findings)
-    engine.replace(INCIDENTS, explained.incidents)
+    explained = with_proof(engine, sources, every_verdict, outcomes=fates.undelivered, **told)
+    for table in (OUTCOMES, FINDINGS, INCIDENTS):
+        engine.replace(table, explained[table.name])
     engine.replace(TALLIES, engine.one(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched))

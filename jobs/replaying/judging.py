@@ -7,7 +7,6 @@ import polars as pl
 from jobs.engine.engine import Engine, T
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
-from schemas.judging import CHAIN, ENDED, JUDGED, PROVEN
 from schemas.replay import Reading
 from udfs.derive.frames import Frames, derives
 from udfs.derive.replay.acks import acknowledged
@@ -15,12 +14,12 @@ from udfs.derive.replay.initial_states import first_messages, with_order_acks
 from udfs.derive.replay.marks import STREAM, doubtful_scopes, initial_marks, marks, number_streams, scopes_of_legs
 from udfs.derive.replay.verdict_rows import verdict_rows, with_disputes
 from udfs.replay.acks import GROUP
-from udfs.replay.evidence import end_doubts, prove
+from udfs.replay.evidence import PROVEN, end_doubts, prove
 from udfs.replay.timeline import IN_ORDER, find_chains
-from udfs.replay.verdicts import judge
+from udfs.replay.verdicts import CHAIN, JUDGED, judge
 
 Accept = Callable[[T], T]
-"""Adds the receiver's state before each chain: by windows on Spark, or by a fold."""
+"""Adds the receiver's state before each chain, as far as windows of Spark find it."""
 
 
 def _numbered(
@@ -53,12 +52,13 @@ def judge_messages(
     inputs: Inputs[T],
     settled: Settled[T],
     states_before: T,
-    accept: Accept[T],
     reading: Reading,
+    accept: Accept[T] | None,
 ) -> T:
     """Returns one row of VERDICTS per transactional message that arrived at its final destination, and is not settled.
 
-    Scopes with a row in `states_before`, which are STATES of the previous warehouse, resume there.
+    Scopes with a row in `states_before`, which are STATES of the previous warehouse, resume there. Without
+    `accept`, the pass that judges finds the receiver's state, one message after another.
     """
     numbered = engine.derive(
         _numbered,
@@ -87,11 +87,12 @@ def judge_messages(
         behind=settled.behind,
     )
     chains = engine.keep(engine.run(engine.union(placed, initial), find_chains, CHAIN, ("scope_no",), IN_ORDER))
-    judged = engine.run(accept(chains), judge, JUDGED, ("scope_no",), ("replay_order",))
+    with_states = chains if accept is None else accept(chains)
+    judged = engine.run(with_states, judge(reading), JUDGED, ("scope_no",), ("replay_order",))
     acks = settled.only(inputs.acks, "sequence", placed)
     rows = engine.union(judged, engine.one(acknowledged, acks=acks, streams=numbered["with_messages"]))
     proven = engine.run(rows, prove(reading), PROVEN, GROUP, ("turn", "first_number"))
-    ended = engine.run(proven, end_doubts, ENDED, ("scope_no",), ("replay_order",))
+    ended = engine.run(proven, end_doubts, PROVEN, ("scope_no",), ("replay_order",))
     places = engine.distinct(engine.select(streams, *STREAM, "stream_id"))
     on_streams = engine.keep(engine.join(ended, places, STREAM))
     in_pieces = engine.distinct(engine.select(on_streams, "stream_id", "piece"))

@@ -19,7 +19,6 @@ from jobs.ingestion import flow
 from jobs.replaying.conversations import unite
 from jobs.replaying.decoding import decode_table, quarantine_of
 from jobs.replaying.flow import Options, replay
-from jobs.replaying.in_process import accept_by_fold
 from jobs.replaying.sources import read_sources
 from jobs.reporting import balancing
 from jobs.steps.summary import summary, with_muted, with_names
@@ -166,7 +165,7 @@ def _replay(engine: InProcess, config: Config) -> None:
     options = Options(Reading(config.reading), Scope(config.scope))
     sources = read_sources(engine)
     united = unite(engine, sources)
-    replay(engine, sources, united, accept_by_fold(engine, options.reading), options)
+    replay(engine, sources, united, options)
     renamed = united.renamed_copies(sources.streams)
     if renamed is not None:
         engine.write(STREAMS, renamed, update=True)

@@ -24,7 +24,7 @@ from jobs.replaying.conversations import unite
 from jobs.replaying.flow import BY_SEQUENCE, Options, replay
 from jobs.replaying.settled import LastReplay
 from jobs.replaying.sources import SOURCES, read_sources
-from jobs.replaying.windows import accept_in_memory, accept_on_spark
+from jobs.replaying.windows import accept_in_memory, with_states
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import replay_summary, with_muted, with_names
 from jobs.warehouse import publish_lock
@@ -113,8 +113,7 @@ def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = 
     before = [None if rows is None else collect(rows) for rows in _previous_tables(warehouse, config)]
     sources = read_sources(engine, *before)
     united = unite(engine, sources)
-    options = _options(config)
-    gone = replay(engine, sources, united, accept_in_memory(warehouse.spark, options.reading), options, last)
+    gone = replay(engine, sources, united, _options(config), last, accept_in_memory(warehouse.spark))
     return Replayed(engine, gone, united.renamed_copies(sources.streams))
 
 
@@ -136,8 +135,7 @@ def _replay_on_spark(warehouse: Warehouse, config: Config) -> None:
     engine = OnSpark(warehouse)
     sources = read_sources(engine, *_previous_tables(warehouse, config))
     united = unite(engine, sources)
-    options = _options(config)
-    replay(engine, sources, united, accept_on_spark(engine, options.reading), options)
+    replay(engine, sources, united, _options(config), accept=with_states)
     renamed = united.renamed_copies(sources.streams)
     if renamed is not None and engine.count(renamed := engine.keep(renamed)):
         warehouse.create(STREAMS)

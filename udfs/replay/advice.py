@@ -1,32 +1,128 @@
-"""Says for an incident what an operator can do about it."""
+"""Says of an incident why it happened, what became of its messages, and what an operator can do about it."""
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from schemas.incidents import Cause, IncidentOutcome
-from udfs.replay.words import counted
+from schemas.outcomes import LOST, Outcome
+from schemas.replay import FindingKind as Kind
+from udfs.replay.words import all_counted, counted, tx_sequence
 
+PENDING = (Outcome.PENDING, Outcome.AWAITED)
 _DUPLICATES = (
     "Check all that was accepted since then (the page lists it) for orders that nobody placed or that were placed "
     "twice."
 )
 _SEND_AGAIN = "Have the application send the lost messages again: MSMQ will not."
 _WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
-_NEEDED: Mapping[Cause, str] = {
-    Cause.REFUSED_FOR_CAUSE: "Mend what the FinalAck's class names, such as a missing or full queue or a right that is "
-    "not granted.",
-    Cause.SEQUENCE_REGRESSED: "Ask whether the sender was restored from a backup or a snapshot, or runs twice.",
-    Cause.MESSAGE_MISSING: "Look for the missing message on the sender: in the outgoing queue to this receiver, and in "
-    "the transactional dead-letter queue.",
-    Cause.CONTRADICTED: "Compare with the receiver's queue: it acknowledged other messages than the captures suggest.",
-    Cause.CAPTURE_INCOMPLETE: "Compare with the receiver's queue. Next time, capture at the receiver, without loss, "
-    "from before the connection is made.",
-    Cause.TRANSACTION: "Check in the application that the transaction took effect as a whole.",
-    Cause.ACKNOWLEDGMENT: "Check that the receiver's acknowledgments reach the sender.",
+
+
+class _About(NamedTuple):
+    """Holds what there is to say of a cause."""
+
+    shown_by: tuple[Outcome | Kind, ...]
+    sentence: str
+    needed: str = ""
+    """What to do about it."""
+    besides: str = ""
+    """How a sentence names it as a second cause for which messages are lost or pending."""
+
+
+_ABOUT: Mapping[Cause, _About] = {
+    Cause.REFUSED_FOR_CAUSE: _About(
+        (Outcome.REFUSED_FOR_CAUSE, Kind.REFUSED_FOR_CAUSE),
+        "The receiver refused messages of {} for a cause that its FinalAck names",
+        "Mend what the FinalAck's class names, such as a missing or full queue or a right that is not granted.",
+    ),
+    Cause.NUMBER_REUSED: _About(
+        (Outcome.DISPLACED, Kind.DUPLICATES_DIFFER),
+        "Numbers of {} were used again for different messages, so that the receiver accepted only one message of each "
+        "number",
+        besides="numbers were used again for different messages",
+    ),
+    Cause.SEQUENCE_REGRESSED: _About(
+        (Kind.SEQUENCE_REGRESSED, Kind.ORDINAL_REGRESSED),
+        "The sender of {} went back to numbers or to a sequence that the receiver had passed, as after a restore from "
+        "a backup",
+        "Ask whether the sender was restored from a backup or a snapshot, or runs twice.",
+    ),
+    Cause.MESSAGE_MISSING: _About(
+        (
+            *(Outcome.GIVEN_UP, Outcome.PASSED_BY, Outcome.NEVER_SEEN, *PENDING, Outcome.DELIVERED_AFTER_REFUSAL),
+            *(Kind.OUT_OF_ORDER, Kind.STUCK_SEQUENCE),
+        ),
+        "A message of {} did not arrive in its turn, so the receiver refused those after it",
+        "Look for the missing message on the sender: in the outgoing queue to this receiver, and in the transactional "
+        "dead-letter queue.",
+        besides="messages did not arrive in their turn",
+    ),
+    Cause.CONTRADICTED: _About(
+        (Outcome.CONTRADICTED, Kind.CONTRADICTED, Kind.STATE_FELL),
+        "The receiver's acknowledgments of {} contradict the replay",
+        "Compare with the receiver's queue: it acknowledged other messages than the captures suggest.",
+    ),
+    Cause.CAPTURE_INCOMPLETE: _About(
+        (Outcome.UNKNOWN, Kind.CAPTURE_GAP, Kind.MISSED_BY_CAPTURE, Kind.CLOCKS_DIFFER),
+        "The captures do not hold all of {}, or not in a sure order",
+        "Compare with the receiver's queue. Next time, capture at the receiver, without loss, from before the "
+        "connection is made.",
+    ),
+    Cause.DELIVERED_TWICE: _About((Outcome.DELIVERED_TWICE,), "Messages of {} were accepted more than once"),
+    Cause.NOT_READ: _About((Outcome.NOT_READ,), "Messages of {} left their queue unread"),
+    Cause.EXPIRED: _About(
+        (Outcome.EXPIRED_UNSEEN, Kind.GAP_EXPIRED, Kind.EXPIRED_ON_ARRIVAL),
+        "The sender of {} skipped numbers, as it does when messages expire before they are sent",
+    ),
+    Cause.TRANSACTION: _About(
+        (Kind.TORN_TRANSACTION, Kind.INTERLEAVED_TRANSACTION, Kind.TRANSACTION_PARTLY_DELIVERED),
+        "Transactions of {} are torn or mixed with others",
+        "Check in the application that the transaction took effect as a whole.",
+    ),
+    Cause.ACKNOWLEDGMENT: _About(
+        (Kind.UNACKNOWLEDGED, Kind.SLOW_ACKNOWLEDGMENT, Kind.REPEATED_ORDER_ACK),
+        "Acknowledgments of {} were late, missing or repeated",
+        "Check that the receiver's acknowledgments reach the sender.",
+    ),
+    Cause.RESENT: _About(
+        (Kind.DUPLICATES, Kind.RESEND_SCHEDULE), "Messages of {} were sent again although the receiver had them"
+    ),
+    Cause.OTHER: _About((), "Something unusual happened to {}"),
 }
+CAUSE_OF = {shown: cause for cause, about in _ABOUT.items() for shown in about.shown_by}
 _AT_RECEIVER = (Cause.REFUSED_FOR_CAUSE, Cause.CONTRADICTED, Cause.CAPTURE_INCOMPLETE)
 """Causes of which the receiver's machine tells more than the sender's."""
+
+
+def sentence_of(
+    tx_sequence_id: int, more: int, cause: Cause, counts: Mapping[str, int], harm: Mapping[Outcome, int], missing: str
+) -> str:
+    """Returns causes and outcome of what happened to a sequence and to some `more`; `counts` are as in INCIDENTS.
+
+    `harm` says how many messages have each outcome of those that are lost or pending. Without the numbers that are
+    `missing`, the receiver accepts nothing that is pending.
+    """
+    name = f"sequence {tx_sequence(tx_sequence_id)}"
+    if more:
+        name += f" and {counted(more, 'sequence after it', 'sequences after it')}"
+    causes = {CAUSE_OF[outcome] for outcome in harm}
+    others = [about.besides for other, about in _ABOUT.items() if {cause, other} <= causes and other != cause]
+    besides = "".join(f"; besides, {said}" for said in others if said)
+    stuck = f" ({counts['stuck']} resent and refused again)" if counts["stuck"] else ""
+    waits = f"{stuck} because {missing} did not arrive" if missing else stuck
+    lost = [outcome for outcome in LOST if outcome in harm]
+    split = f" ({', '.join(f'{harm[one]} {one}' for one in lost)})".replace("_", " ")
+    split = split if len({CAUSE_OF[one] for one in lost}) > 1 else ""
+    said = all_counted(
+        [
+            (counts["lost"], "message was lost", f"messages were lost{split}"),
+            (counts["pending"], f"message is pending{waits}", f"messages are pending{waits}"),
+            (counts["unknown"], "message has an unknown outcome", "messages have an unknown outcome"),
+            (counts["repaired"], "message was delivered after a refusal", "messages were delivered after a refusal"),
+            (counts["expired"], "number expired unseen", "numbers expired unseen"),
+        ]
+    )
+    return f"{_ABOUT[cause].sentence.format(name)}{besides}: {', '.join(said) or 'no message was lost'}."
 
 
 def advise(cause: Cause, outcome: IncidentOutcome, senders: Sequence[Mapping[str, Any]]) -> str:
@@ -38,7 +134,7 @@ def advise(cause: Cause, outcome: IncidentOutcome, senders: Sequence[Mapping[str
         return "Nothing: no message was lost."
     addresses = [one["address"] for one in senders]
     copies = [f"{one['address']}, first seen {one['first_seen_at']:%Y-%m-%d %H:%M:%S} UTC," for one in suspected]
-    needed = _two_machines(addresses, copies) if cause is Cause.NUMBER_REUSED else _NEEDED.get(cause, "")
+    needed = _two_machines(addresses, copies) if cause is Cause.NUMBER_REUSED else _ABOUT[cause].needed
     if outcome is IncidentOutcome.LOST:
         needed = f"{needed} {_send_again(senders) if suspected else _SEND_AGAIN}"
     elif outcome is IncidentOutcome.PENDING and cause is Cause.MESSAGE_MISSING:

@@ -1,4 +1,4 @@
-"""Reads the arrivals of a scope as objects, and finds the runs of plain arrivals between them.
+"""Declares the arrivals of a scope, and the runs of plain arrivals between them.
 
 A *slot* is (scope, sequence, number). An arrival is *plain* if it was accepted in order, once, with the predecessor
 that the state names. Plain arrivals have no rows here: the states of the others say how far they went.
@@ -9,11 +9,9 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from schemas.replay import Verdict
 from schemas.table import U16
-from udfs.replay.rows import Batches, read_rows, row_of, write_rows
+from udfs.replay.rows import Batches, read_rows, row_of
 
 State = tuple[int, int]
 """Sequence and number."""
@@ -146,34 +144,3 @@ def read_scopes(batches: Batches) -> Iterator[tuple[str, Iterator[Arrival]]]:
 
 def _state(sequence: int | None, number: int | None) -> State | None:
     return None if sequence is None or number is None else (sequence, number)
-
-
-def find_plain_runs(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Yields a row for each run of plain arrivals between two others of a scope; rows come in replay order.
-
-    After an arrival the state is known, and the next arrival names the state that it met: what lies between was plain.
-    """
-    runs = (run for _, arrivals in read_scopes(batches) for run in _plain_runs(arrivals))
-    yield from write_rows(runs, ARRIVAL)
-
-
-def _plain_runs(arrivals: Iterator[Arrival]) -> Iterator[Arrival]:
-    earlier = next(arrivals)
-    for arrival in arrivals:
-        yield from _plain_run(earlier, arrival.before)
-        earlier = arrival
-    yield from _plain_run(earlier, earlier.state)
-
-
-def _plain_run(arrival: Arrival, reached: State | None) -> Iterator[Arrival]:
-    """Yields the plain arrivals right after an arrival, up to the state that the next one met."""
-    left = arrival.slot if arrival.moves else arrival.before
-    if left is not None and reached is not None and left[0] == reached[0] and left[1] < reached[1]:
-        sequence, number = left[0], left[1] + 1
-        yield arrival._replace(
-            sequence=sequence,
-            number=number,
-            falling_sequence=~sequence,
-            falling_number=~number,
-            plain_to=reached[1],
-        )

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.judging import ACK, ENDED, PIECE_BYTES, PROVEN, TIMES, VERDICT
+from schemas.judging import ACK, PIECE_BYTES, TIMES, VERDICT
 from schemas.replay import Evidence, Explains, Reading, Verdict
+from schemas.table import LONG, STRING, U16, row
 from schemas.wire import LATEST_ORDER_ACK_NS, QUEUED_CLASS
 from udfs.replay.acks import GROUP, NEVER, Acks, read_acks
 from udfs.replay.groups import (
@@ -31,6 +32,7 @@ from udfs.replay.groups import (
     to_batches,
 )
 from udfs.replay.rows import Batches
+from udfs.replay.verdicts import JUDGED
 
 _MS = 1_000_000  # ns
 _IN_FLIGHT_NS = 250 * _MS
@@ -41,6 +43,18 @@ _KEPT = (
 )
 _RISING = ("first_number", "replay_order", "state_number")
 """Columns that rise by one with each message of a run; a single message's are its own."""
+PROVEN = row(
+    **{name: JUDGED.field(name).type for name in (*_KEPT, *_RISING)},
+    **dict.fromkeys(("piece", "first_offset", "last_offset", "acknowledged_ns", "covered_ns", "final_ns"), LONG),
+    evidence=STRING,
+    next_ack_agrees_with=STRING,
+    final_ack_class=U16,
+    doubt_ended_ns=LONG,
+)
+"""A run of messages in one piece of their stream, of which acknowledgments say the same.
+
+`doubt_ended_ns` says when its verdict was no longer in doubt, if that rests on another message or on a state.
+"""
 
 
 def prove(reading: Reading) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -199,7 +213,7 @@ def to_runs(messages: pd.DataFrame, judged: pa.Table) -> Iterator[pa.RecordBatch
 
 
 def end_doubts(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Turns rows of PROVEN into rows of ENDED; those of a scope come in replay order.
+    """Adds `doubt_ended_ns` to rows of PROVEN; those of a scope come in replay order.
 
     The state before a row with a `doubt_order` rests on the last unknown message of its scope before it. From one piece
     to the next it keeps when an OrderAck covered the last unknown message.
@@ -212,5 +226,5 @@ def end_doubts(batches: Batches) -> Iterator[pa.RecordBatch]:
         last = np.maximum.accumulate(places)
         covered = times[last[-1]]
         ended = known["initially_until"].where(known["doubt_order"] == NONE, times[last[:-1]])
-        columns = {one.name: rows[one.name].combine_chunks() for one in ENDED if one.name in rows.column_names}
-        yield from to_batches(columns | {"doubt_ended_ns": nullable(ended)}, ENDED)
+        at = rows.schema.get_field_index("doubt_ended_ns")
+        yield from rows.set_column(at, PROVEN.field("doubt_ended_ns"), nullable(ended)).cast(PROVEN).to_batches()

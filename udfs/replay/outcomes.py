@@ -1,11 +1,10 @@
 """Decides what became of a message: the first rule that holds gives its outcome.
 
-In doubt an outcome claims less than it could. `RULES` has the order of the documented outcomes; each rule is one
-question about a `Message`.
+In doubt an outcome claims less than it could.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -93,26 +92,6 @@ class Message:
         return min(keys, default=None)
 
     @property
-    def only_duplicates(self) -> bool:
-        """Returns whether it was only ever refused as a duplicate."""
-        return all(arrival.verdict == Verdict.DUPLICATE for arrival in self.arrivals)
-
-    @property
-    def surely_refused(self) -> bool:
-        """Returns whether every arrival was refused, at least one as out of order, and none in doubt."""
-        return not (self.accepted_as or self.doubtful or self.only_duplicates)
-
-    @property
-    def is_reached(self) -> bool:
-        """Returns whether the scope's last state is at or above its slot."""
-        return self.first.slot <= self.first.state
-
-    @property
-    def is_alone(self) -> bool:
-        """Returns whether no other message has its slot; an OrderAck names a slot, and does not decide between two."""
-        return len(self.slot.messages) == 1
-
-    @property
     def too_late_for_one_receiver(self) -> bool:
         """Returns whether it came too late for a state that several receivers share: that of its own may be lower."""
         late = (one for one in self.refusals if one.before is not None and one.slot <= one.before)
@@ -124,91 +103,63 @@ class Message:
         classes = (arrival.final_ack_class for arrival in self.arrivals)
         return max((one for one in classes if one is not None), default=None)
 
-    def final_ack_says(self, bit: int) -> bool:
-        """Returns whether the class of its FinalAck has a bit, unless another message of its ID has its slot."""
-        of_other = self.displacer is not None and self.displacer.message_id == self.first.message_id
-        return not of_other and bool((self.final_ack_class or 0) & bit)
-
     @property
-    def was_queued(self) -> bool:
-        """Returns whether a FinalAck says that it was in its queue."""
-        return self.final_ack_says(QUEUED_CLASS)
+    def may_be_accepted_unseen(self) -> bool:
+        """Returns whether missing bytes may hold an accepted arrival of it from before its slot was passed.
 
-
-def _is_contradicted(message: Message) -> bool:
-    """Holds if acknowledgments contradict a verdict, or a FinalAck says that a refused message was in its queue."""
-    elsewhere = message.displacer is not None and not message.doubtful
-    return message.contradicted_as is not None or (message.was_queued and (message.surely_refused or elsewhere))
-
-
-def _is_after_refusal(message: Message) -> bool:
-    """Holds if an arrival was refused as out of order before one was accepted."""
-    refused = (arrival for arrival in message.arrivals if arrival.verdict == Verdict.OUT_OF_ORDER)
-    first = next((arrival for arrival in refused if not message.is_doubtful(arrival)), None)
-    accepted = message.accepted_as
-    return first is not None and accepted is not None and first.replay_order < accepted.replay_order
-
-
-def _by_acknowledgment(message: Message) -> bool:
-    """Holds for a message in doubt that a FinalAck, or an OrderAck for its slot alone, says was delivered."""
-    covered = any(arrival.covered for arrival in message.doubtful) and message.is_alone
-    return bool(message.doubtful) and (message.was_queued or covered)
-
-
-def _before_capture(message: Message) -> bool:
-    """Holds for a message of which only resends came, if an acknowledgment proves that the receiver had it."""
-    confirmed = any(arrival.evidence == Evidence.CONFIRMED for arrival in message.arrivals) and message.is_alone
-    return message.only_duplicates and not message.slot.may_be_taken and (message.was_queued or confirmed)
-
-
-def _is_unknown(message: Message) -> bool:
-    """Holds if nothing proves that the message, or another one of its slot, was accepted, nor that it was refused."""
-    in_doubt = not message.surely_refused or message.slot.may_be_taken or message.too_late_for_one_receiver
-    return in_doubt or (_may_be_accepted_unseen(message) if message.is_reached else message.first.state_assumed)
-
-
-def _may_be_accepted_unseen(message: Message) -> bool:
-    """Returns whether missing bytes may hold an accepted arrival of it from before its slot was passed.
-
-    These are the bytes between its last refusal and the arrival that passed it. Without a refusal before, they begin
-    where the state before that arrival was set.
-    """
-    passing = message.slot.passed_by
-    if passing is None:
-        return False
-    before = [arrival for arrival in message.refusals if arrival.replay_order < passing.replay_order]
-    return passing.missing_runs > before[-1].missing_runs if before else passing.may_hide_others
-
-
-def _is_given_up(message: Message) -> bool:
-    """Holds if the sender skipped the number of a refused message afterwards."""
-    begins = message.slot.gap_begins
-    return begins is not None and begins < message.first.number
-
-
-RULES: tuple[tuple[Outcome, Callable[[Message], bool]], ...] = (
-    (Outcome.CONTRADICTED, _is_contradicted),
-    (Outcome.REFUSED_FOR_CAUSE, lambda message: message.final_ack_says(NEGATIVE_CLASS) and not message.was_queued),
-    (Outcome.DELIVERED_TWICE, lambda message: message.accepted_as is not None and message.first.accepted_twice),
-    (Outcome.NOT_READ, lambda message: message.final_ack_says(NEGATIVE_CLASS) and message.was_queued),
-    (Outcome.DELIVERED_AFTER_REFUSAL, _is_after_refusal),
-    (Outcome.DELIVERED, lambda message: message.accepted_as is not None),
-    (Outcome.DELIVERED_BY_ACKNOWLEDGMENT, _by_acknowledgment),
-    (Outcome.DISPLACED, lambda message: message.displacer is not None and not message.too_late_for_one_receiver),
-    (Outcome.DELIVERED_BEFORE_CAPTURE, _before_capture),
-    (Outcome.UNKNOWN, _is_unknown),
-    (Outcome.PENDING, lambda message: not message.is_reached),
-    (Outcome.GIVEN_UP, _is_given_up),
-    (Outcome.PASSED_BY, lambda _: True),
-)
-"""Outcomes in the order in which they are asked for."""
-_BY_ACCEPTANCE = (Outcome.DELIVERED_TWICE, Outcome.NOT_READ, Outcome.DELIVERED_AFTER_REFUSAL, Outcome.DELIVERED)
-_BY_ORDER_ACK = (Outcome.DELIVERED_BY_ACKNOWLEDGMENT, Outcome.DELIVERED_BEFORE_CAPTURE)
+        These are the bytes between its last refusal and the arrival that passed it. Without a refusal before, they
+        begin where the state before that arrival was set.
+        """
+        passing = self.slot.passed_by
+        if passing is None:
+            return False
+        before = [arrival for arrival in self.refusals if arrival.replay_order < passing.replay_order]
+        return passing.missing_runs > before[-1].missing_runs if before else passing.may_hide_others
 
 
 def outcome_of(message: Message) -> Outcome:
-    """Returns what became of a message."""
-    return next(outcome for outcome, holds in RULES if holds(message))
+    """Returns what became of a message, asking in the order of the documented outcomes."""
+    arrivals, slot, first = message.arrivals, message.slot, message.first
+    accepted, doubtful, displacer = message.accepted_as, message.doubtful, message.displacer
+    only_duplicates = all(arrival.verdict == Verdict.DUPLICATE for arrival in arrivals)
+    surely_refused = not (accepted or doubtful or only_duplicates)
+    # A FinalAck names a message by its ID, and an OrderAck a slot: neither decides between two that share it.
+    names_other = displacer is not None and displacer.message_id == first.message_id
+    final = 0 if names_other else message.final_ack_class or 0
+    is_negative, was_queued = final & NEGATIVE_CLASS != 0, final & QUEUED_CLASS != 0
+    is_alone = len(slot.messages) == 1
+
+    if message.contradicted_as is not None or (was_queued and (surely_refused or (displacer and not doubtful))):
+        return Outcome.CONTRADICTED
+    if is_negative and not was_queued:
+        return Outcome.REFUSED_FOR_CAUSE
+    if accepted and first.accepted_twice:
+        return Outcome.DELIVERED_TWICE
+    if is_negative:
+        return Outcome.NOT_READ
+    if accepted:
+        refused = (one for one in arrivals if one.verdict == Verdict.OUT_OF_ORDER and not message.is_doubtful(one))
+        is_after = any(one.replay_order < accepted.replay_order for one in refused)
+        return Outcome.DELIVERED_AFTER_REFUSAL if is_after else Outcome.DELIVERED
+    if doubtful and (was_queued or (is_alone and any(arrival.covered for arrival in doubtful))):
+        return Outcome.DELIVERED_BY_ACKNOWLEDGMENT
+    if displacer and not message.too_late_for_one_receiver:
+        return Outcome.DISPLACED
+    is_confirmed = is_alone and any(arrival.evidence == Evidence.CONFIRMED for arrival in arrivals)
+    if only_duplicates and not slot.may_be_taken and (was_queued or is_confirmed):
+        return Outcome.DELIVERED_BEFORE_CAPTURE
+    if not surely_refused or slot.may_be_taken or message.too_late_for_one_receiver:
+        return Outcome.UNKNOWN
+    if first.slot > first.state:
+        return Outcome.UNKNOWN if first.state_assumed else Outcome.PENDING
+    if message.may_be_accepted_unseen:
+        return Outcome.UNKNOWN
+    # Its sender skipped its number afterwards, or what came later overtook it.
+    return Outcome.GIVEN_UP if slot.gap_begins is not None and slot.gap_begins < first.number else Outcome.PASSED_BY
+
+
+_BY_ACCEPTANCE = (Outcome.DELIVERED_TWICE, Outcome.NOT_READ, Outcome.DELIVERED_AFTER_REFUSAL, Outcome.DELIVERED)
+_BY_ORDER_ACK = (Outcome.DELIVERED_BY_ACKNOWLEDGMENT, Outcome.DELIVERED_BEFORE_CAPTURE)
 
 
 def delivered_by(message: Message, outcome: Outcome) -> DeliveredBy | None:

@@ -127,12 +127,17 @@ def _message_row(message: Message) -> Row:
         "delivered_by": proof and proof.value,
         "final_ack_class": message.final_ack_class,
         "witness": witness(message, outcome),
-        "explanation": _of_message(outcome, proof, message.final_ack_class, stuck=stuck),
+        "explanation": _OF_MESSAGE[outcome].format(
+            named="unknown" if message.final_ack_class is None else f"0x{message.final_ack_class:04X}",
+            acknowledgment="a FinalAck" if proof is DeliveredBy.FINAL_ACK else "an OrderAck",
+            again=" It was refused each time that it was resent." if stuck else "",
+        ),
     }
 
 
 def _run_row(first: int, last: int, outcome: Outcome, shown_by: Arrival, decided_by: str | None) -> Row:
     """Returns the row of numbers that an arrival says were skipped or sent; `decided_by` is the key of what passed."""
+    which = f" This holds for {last - first + 1} numbers, from {first} to {last}."
     return {
         **_row_of(shown_by, first, outcome),
         "numbers": last - first + 1,
@@ -140,7 +145,7 @@ def _run_row(first: int, last: int, outcome: Outcome, shown_by: Arrival, decided
         "arrivals": 0,
         "refusals": 0,
         "witness": distinct((shown_by.key, decided_by)),
-        "explanation": _of_numbers(outcome, first, last),
+        "explanation": _OF_NUMBERS[outcome] + ("" if first == last else which),
     }
 
 
@@ -181,26 +186,12 @@ _OF_MESSAGE: Mapping[Outcome, str] = {
 }
 
 
-def _of_message(outcome: Outcome, proof: DeliveredBy | None, final_ack_class: int | None, *, stuck: bool) -> str:
-    """Returns what became of a message in one sentence."""
-    return _OF_MESSAGE[outcome].format(
-        named="unknown" if final_ack_class is None else f"0x{final_ack_class:04X}",
-        acknowledgment="a FinalAck" if proof is DeliveredBy.FINAL_ACK else "an OrderAck",
-        again=" It was refused each time that it was resent." if stuck else "",
-    )
-
-
-def _of_numbers(outcome: Outcome, first: int, last: int) -> str:
-    """Returns what became of numbers that no message had in one sentence, and how many there are."""
-    sentence = {
-        Outcome.EXPIRED_UNSEEN: "No message with this number was seen, and its sender skipped it: it expired before it "
-        "was sent, or was withdrawn.",
-        Outcome.NEVER_SEEN: "A later message says that one with this number was sent, but none was seen, and the "
-        "receiver went on beyond it.",
-        Outcome.AWAITED: "A later message says that one with this number was sent, but none was seen yet, and the "
-        "receiver waits for it.",
-        Outcome.UNKNOWN: "The captures do not tell whether the receiver has it.",
-    }[outcome]
-    if first == last:
-        return sentence
-    return f"{sentence} This holds for {last - first + 1} numbers, from {first} to {last}."
+_OF_NUMBERS: Mapping[Outcome, str] = {
+    Outcome.EXPIRED_UNSEEN: "No message with this number was seen, and its sender skipped it: it expired before it was "
+    "sent, or was withdrawn.",
+    Outcome.NEVER_SEEN: "A later message says that one with this number was sent, but none was seen, and the receiver "
+    "went on beyond it.",
+    Outcome.AWAITED: "A later message says that one with this number was sent, but none was seen yet, and the receiver "
+    "waits for it.",
+    Outcome.UNKNOWN: _OF_MESSAGE[Outcome.UNKNOWN],
+}

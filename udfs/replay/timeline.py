@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from schemas.judging import CHAIN
 from udfs.replay.groups import (
     NONE,
     Bools,
@@ -26,6 +25,7 @@ from udfs.replay.groups import (
     to_batches,
 )
 from udfs.replay.rows import Batches
+from udfs.replay.verdicts import CHAIN
 
 BEFORE_ALL = NONE
 """The clock of what has no time, at the beginning of a stream."""

@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from typing import NamedTuple
 
@@ -10,20 +10,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.judging import JUDGED, TIMED, TIMES, VERDICT
-from schemas.replay import Reason, Verdict
-from udfs.replay.acceptance import Message, State, accept
+from schemas.judging import LISTS, TIMED, TIMES, VERDICT
+from schemas.replay import Reading, Reason, Verdict
+from schemas.table import LONG, row
+from udfs.replay.acceptance import STATE, Message, State, accept, after
 from udfs.replay.groups import pieces, to_batches
-from udfs.replay.rows import Batches, read_rows
+from udfs.replay.rows import Batches, read_rows, row_of
 
-LITERAL = ("literal_sequence", "literal_number", "literal_missing")
-"""The state before a chain under the literal reading, where that is asked for."""
-_LISTS = ("offsets", "times", "message_nos")
+AFTER_BREAK = "after_break"
+"""Whether the state before a chain is not the one in the columns STATE."""
 _BELOW_ALL = (-(1 << 63) - 1, 0)
 
 
 class Chain(NamedTuple):
-    """Holds the numbers of a row of CHAIN, and the state before it: null fields where it is unknown."""
+    """Messages that follow one another in a scope, on one stream, without a gap; or, without `previous`, a state.
+
+    `replay_order`, `first_number` and `previous` are those of the first message, `number` is that of the last.
+    """
 
     scope_no: int
     stream_no: int
@@ -34,14 +37,16 @@ class Chain(NamedTuple):
     number: int
     previous: int | None
     missing: int
+    """Unread ranges before it."""
     assumed_until: int | None
-    state_sequence: int | None
-    state_number: int | None
-    state_missing: int | None
+    """Of a state that is only assumed: until when."""
 
 
 class Judged(NamedTuple):
-    """Holds a row of JUDGED without its lists."""
+    """Holds a message with its verdict and the state before it; or a run of a chain that is all in order.
+
+    In a run, `replay_order`, `state_number` and `conformant_number` are those of the first message and rise by one.
+    """
 
     scope_no: int
     stream_no: int
@@ -53,37 +58,58 @@ class Judged(NamedTuple):
     state_sequence: int | None
     state_number: int | None
     accepted: bool | None
-    verdict: Verdict
-    reason: Reason | None
+    verdict: str
+    reason: str | None
     gap_size: int
     reject_count: int
     missing_runs: int
-    conformant_number: int | None
     behind_gap: bool
+    conformant_number: int | None
+    """The number that the next OrderAck of a conformant receiver names."""
     in_doubt: bool
     doubt_order: int | None
+    """The unknown message that the state rests on."""
     initially_until: int | None
+    """Until when the initial state was assumed."""
 
 
-def judge(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Turns rows of CHAIN with the state before each into rows of JUDGED; those of a scope come in replay order.
+CHAIN = row(**{field.name: field.type for field in row_of(Chain)}, **LISTS)
+JUDGED = row(turn=LONG, **{field.name: field.type for field in row_of(Judged)}, **LISTS)
+"""Each row comes twice: at the turn TIMES with the columns TIMED alone, and at the turn VERDICT."""
 
-    Messages of a chain that are plainly in order are one row, others a row each.
+
+def judge(reading: Reading) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """Returns a pass that turns rows of CHAIN, those of a scope in replay order, into rows of JUDGED.
+
+    Messages of a chain that are plainly in order are one row, others a row each. With the columns STATE and
+    AFTER_BREAK, it takes the state before a chain from there.
     """
-    scope = Scope(None)
-    for rows in pieces(batches, lists="offsets"):
-        names = LITERAL if LITERAL[0] in rows.column_names else ()
-        literal = zip(*(rows[name].to_pylist() for name in names), strict=True) if names else repeat(None)
-        found: list[Judged] = []
-        for chain, before in zip(read_rows(rows.to_batches(), Chain), literal, strict=False):
-            if chain.scope_no != scope.scope_no:
-                scope = Scope(chain.scope_no)
-            if chain.previous is None:
-                scope.begin(chain)
-            else:
-                found += scope.judge(chain, before)
-        if found:
-            yield from _to_batches(found, rows.filter(rows["previous"].is_valid()))
+
+    def work(batches: Batches) -> Iterator[pa.RecordBatch]:
+        scope = Scope(None, reading)
+        for rows in pieces(batches, lists="offsets"):
+            found: list[Judged] = []
+            for chain, known in zip(read_rows(rows.to_batches(), Chain), _known_states(rows), strict=False):
+                if chain.scope_no != scope.scope_no:
+                    scope = Scope(chain.scope_no, reading)
+                if known is not None:
+                    scope.state = known
+                if chain.previous is None:
+                    scope.begin(chain)
+                else:
+                    found += scope.judge(chain, chain.previous)
+            if found:
+                yield from _to_batches(found, rows.filter(rows["previous"].is_valid()))
+
+    return work
+
+
+def _known_states(rows: pa.Table) -> Iterator[State | None]:
+    """Yields the state before each chain, where a column says it and it is not after a break."""
+    if AFTER_BREAK not in rows.column_names:
+        yield from repeat(None)
+    for after_break, *state in zip(*(rows[name].to_pylist() for name in (AFTER_BREAK, *STATE)), strict=True):
+        yield None if after_break or state[0] is None else State(*state)
 
 
 def _to_batches(found: list[Judged], chains: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -91,7 +117,7 @@ def _to_batches(found: list[Judged], chains: pa.Table) -> Iterator[pa.RecordBatc
     values = zip(Judged._fields, zip(*found, strict=True), strict=True)
     columns = {name: pa.array(of, JUDGED.field(name).type) for name, of in values}
     ends = pa.array(np.cumsum([0, *(one.number - one.first_number + 1 for one in found)]), pa.int32())
-    columns |= {name: pa.ListArray.from_arrays(ends, pc.list_flatten(chains[name].combine_chunks())) for name in _LISTS}
+    columns |= {name: pa.ListArray.from_arrays(ends, pc.list_flatten(chains[name].combine_chunks())) for name in LISTS}
     for turn, names in ((TIMES, TIMED), (VERDICT, JUDGED.names)):
         given = {name: column for name, column in columns.items() if name in names}
         yield from to_batches(given | {"turn": pa.array(np.full(len(found), turn))}, JUDGED)
@@ -132,9 +158,13 @@ class Scope:
     that was only assumed; that ends with an accepted message whose previous number is 0.
     """
 
-    def __init__(self, scope_no: int | None) -> None:
+    def __init__(self, scope_no: int | None, reading: Reading) -> None:
         """Begins before all messages. Of messages it holds the `replay_order`."""
-        self.scope_no = scope_no
+        self.scope_no, self.reading = scope_no, reading
+        self.state: State | None = None
+        """The state of a conformant receiver."""
+        self.last: State | None = None
+        """The last message or initial state: what the literal reading takes for the state."""
         self.moved = 0
         """The last message that moved the state, or may have."""
         self.unknown: int | None = None
@@ -153,26 +183,27 @@ class Scope:
 
     def begin(self, initial: Chain) -> None:
         """Takes an initial state."""
+        self.state = self.last = State(initial.sequence, initial.number, initial.missing)
         self.sent = max(self.sent, (initial.sequence, initial.number))
         self.missing = max(self.missing, initial.missing)
         if initial.assumed_until is not None:
             self.doubted, self.assumed_until = initial.replay_order, initial.assumed_until
 
-    def judge(self, chain: Chain, literal: tuple[int | None, ...] | None) -> Iterator[Judged]:
-        """Yields the verdicts on a chain; with a `literal` state before it, those of the literal reading."""
-        state = _state(chain.state_sequence, chain.state_number, chain.state_missing)
-        literal_state, previous = _state(*literal) if literal else None, chain.previous or 0
+    def judge(self, chain: Chain, previous: int) -> Iterator[Judged]:
+        """Yields the verdicts on a chain, of which the first message has this previous number."""
         for order, number in enumerate(range(chain.first_number, chain.number + 1), chain.replay_order):
             message = Message(chain.sequence, number, previous, chain.missing)
-            conformant = meet(state, message)
-            before, found = (literal_state, meet(literal_state, message)) if literal else (state, conformant)
-            one = self._judged(chain, order, message, before, found, _next_ack(state, message, conformant))
+            before = self.last if self.reading is Reading.LITERAL else self.state
+            conformant = meet(self.state, message)
+            found = meet(before, message) if self.reading is Reading.LITERAL else conformant
+            one = self._judged(chain, order, message, before, found, _next_ack(self.state, message, conformant))
             yield one
             self._learn(one, message)
+            self.last = State(one.sequence, one.number, chain.missing)
+            self.state = self.last if self.state is None else after(self.state, message._replace(number=one.number))
             if one.number == chain.number:
                 return
-            literal_state, previous = State(chain.sequence, number, chain.missing), number
-            state = literal_state if conformant.accepted is not False else state
+            previous = number
 
     def _judged(
         self,
@@ -232,10 +263,6 @@ class Scope:
             self.sent = max(self.sent, (message.sequence, message.previous))
         elif message.previous == 0:
             self.sure = one.replay_order
-
-
-def _state(sequence: int | None, number: int | None, missing: int | None) -> State | None:
-    return None if sequence is None or number is None or missing is None else State(sequence, number, missing)
 
 
 def _next_ack(state: State | None, message: Message, found: Meeting) -> int | None:

@@ -22,8 +22,8 @@ from udfs.derive.columns import (
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.slots import MESSAGE, SLOT, is_late
 from udfs.derive.replay.scopes import SENDER_THERE
-from udfs.replay.findings.finding import Arrival, Message
-from udfs.replay.findings.on_messages import Chosen
+from udfs.replay.findings.finding import Message
+from udfs.replay.findings.on_messages import CHOSEN, choose_messages
 from udfs.replay.words import NS
 
 LOOKED_AT = (
@@ -76,24 +76,26 @@ def watched_sessions(
 
 
 @derives(("scope_key",), ("watched",), {"verdicts": LOOKED_AT})
-def arrivals_to_look_at(
+def choose_shown(
     verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFrame, fates: pl.DataFrame, resumed: pl.DataFrame
 ) -> pl.DataFrame:
-    """Returns the arrivals that rules on messages look at, in no order, with the columns of Arrival.
+    """Returns the messages that findings on messages show: rows of CHOSEN.
 
-    These are all arrivals in `slots` (`scope_key`, `sequence`, `number`), the unusual ones, and those with a late or
-    missing acknowledgment. The others are plain, so each of them sets the state that the next one meets. `watched` are
-    the rows of `watched_sessions`; `fates` says what became of messages, and all others were delivered. Verdicts are
-    those of whole scopes, or all of them from where the scope is `resumed`; `scope_no` tells scopes apart as in
-    `shown_messages`.
+    Rules look at all arrivals in `slots` (`scope_key`, `sequence`, `number`), the unusual ones, and at those with a
+    late or missing acknowledgment. The others are plain, so each of them sets the state that the next one meets.
+    `watched` are the rows of `watched_sessions`; `fates` says what became of messages, and all others were delivered.
+    Verdicts are those of whole scopes, or all of them from where the scope is `resumed`; `scope_no` tells scopes apart
+    as in `shown_messages`.
     """
     arrivals = _with_neighbours(_candidates(verdicts, watched, slots), resumed)
     rows = arrivals.join(fates.select(*_MESSAGE, "fate"), on=_MESSAGE, how="left", nulls_equal=True)
-    return rows.with_columns(
-        number_of("scope_key").alias("scope_no"),
-        pl.col("fate").fill_null("delivered"),
-        is_sent_after_all_accepted=are_in(rows, sent_later(verdicts, resumed)),
-    ).select(Arrival._fields)
+    return choose_messages(
+        rows.with_columns(
+            number_of("scope_key").alias("scope_no"),
+            pl.col("fate").fill_null("delivered"),
+            is_sent_after_all_accepted=are_in(rows, sent_later(verdicts, resumed)),
+        )
+    )
 
 
 def _candidates(verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFrame) -> pl.DataFrame:
@@ -112,7 +114,7 @@ def _is_in(slots: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Series:
 
 
 def _with_neighbours(candidates: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
-    """Adds the columns of Arrival that compare each candidate with those before it."""
+    """Adds the columns that compare each candidate with those before it."""
     in_sequence = pl.col("incoming_tx_sequence_id") == pl.col("tx_sequence_id")
     cause = number_of("final_ack_class", "destination_queue")
     rows = candidates.sort(_IN_SCOPE).with_columns(
@@ -243,8 +245,8 @@ def shown_messages(verdicts: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame
         *(number_of("scope_key").alias("scope_no"), "replay_order", "stream_id", "stream_offset"),
         *(pl.col(column).alias(name) for name, column in columns.items()),
     )
-    shown = messages.join(chosen, on=["scope_no", "replay_order"])
-    return shown.with_columns(row_key().alias("key")).select(*Chosen._fields, *Message._fields)
+    shown = messages.join(chosen, left_on=["scope_no", "replay_order"], right_on=["scope_no", "order"], coalesce=False)
+    return shown.with_columns(row_key().alias("key")).select(*CHOSEN, *Message._fields)
 
 
 def _in_order(high: pl.Expr, low: pl.Expr) -> pl.Expr:

@@ -5,7 +5,7 @@ import polars as pl
 from schemas.ingest import Attempt, FramingReason
 from udfs.derive.columns import PLACE, count, count_distinct, count_if, key_at, row_key, timestamp
 from udfs.derive.frames import derives
-from udfs.replay.findings.captures import FAILURES
+from udfs.replay.findings.facts import FAILURES
 
 _PATIENCE_S = 21
 """Seconds after which a sender gives up a SYN. Attempts in the last ones of a capture may still have been answered."""
@@ -14,7 +14,7 @@ _NO_ANSWER = (Attempt.NO_ANSWER.value, Attempt.SILENT.value)
 
 
 def captured_twice(ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of CapturedTwice, a row per session; `ends` are those of whole sessions."""
+    """Returns rows for `captured_twice`, a row per session; `ends` are those of whole sessions."""
     return (
         ends.filter(pl.col("copy_of").is_not_null())
         .sort("first_ns", "stream_id", "copy_of")
@@ -35,7 +35,7 @@ def captured_twice(ends: pl.DataFrame) -> pl.DataFrame:
     },
 )
 def clock_steps(captures: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of ClockStepped, a row per capture; `messages` are at least those of the captures that have steps.
+    """Returns rows for `clock_stepped`, a row per capture; `messages` are at least those of captures that have steps.
 
     `key_before` and `key_after` are of the messages next to the first step.
     """
@@ -64,7 +64,7 @@ def cannot_connect(
     quarantine: pl.DataFrame,
     captures: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Returns rows of CannotConnect, a row per client and server, as STREAMS and QUARANTINE show.
+    """Returns rows for `cannot_connect`, a row per client and server, as STREAMS and QUARANTINE show.
 
     A connection worked if it carried bytes in both directions. Attempts in the last seconds of the captures are left
     out, because they may still have been answered. A session may be refused in the handshake or by closing the

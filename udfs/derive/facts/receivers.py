@@ -72,7 +72,7 @@ def repeated_acks(acks: pl.DataFrame) -> pl.DataFrame:
 
 @derives(_OF_PAIR[1:], columns={"verdicts": (*_OF_PAIR[1:], *_OF_VERDICT)})
 def refused_meanwhile(repeated: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of RepeatedOrderAck for all sequences of a scope, not only for its last one.
+    """Returns rows for `repeated_order_ack` for all sequences of a scope, not only for its last one.
 
     `repeated` are the `repeated_acks`. `refused` counts messages with higher numbers from the first to the last of
     the OrderAcks.
@@ -97,7 +97,7 @@ def refused_meanwhile(repeated: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Data
 
 
 def in_last_sequence(repeated: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows of RepeatedOrderAck that are of their scope's last sequence."""
+    """Returns the rows for `repeated_order_ack` that are of their scope's last sequence."""
     last = sequences.group_by("scope_key").agg(pl.max("tx_sequence_id"))
     return repeated.join(last, on=SEQUENCE, how="semi")
 
@@ -126,7 +126,7 @@ def negative_acks(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
 
 
 def returned_messages(messages: pl.DataFrame, negative: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of Returned. `negative` are `negative_acks`; `messages` need only be those that they name.
+    """Returns rows for `returned`. `negative` are `negative_acks`; `messages` need only be those that they name.
 
     CorrelationID names the message, transactional or not ([MS-MQMQ] 2.2.18.1.6). Session and queue are those of the
     message where a capture holds it, else the session is that of the acknowledgment. Times are ns since 1970, `seconds`
@@ -166,7 +166,7 @@ def _named_messages(messages: pl.DataFrame, negative: pl.DataFrame, ends: pl.Dat
 
 
 def several_receivers(flows: pl.DataFrame, ends: pl.DataFrame, tallies: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of SeveralReceivers, which their GUIDs tell apart; a row per address.
+    """Returns rows for `several_receivers`, which their GUIDs tell apart; a row per address.
 
     `flows` have a row per scope, stream and queue, with its `first` message; `tallies` one per scope, sequence and
     stream.
@@ -342,7 +342,7 @@ def find_stalls(
 
 
 def window_stalled(stalls: pl.DataFrame, answering: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of WindowStalled, a row per session; both frames are those of `find_stalls` of all connections.
+    """Returns rows for `window_stalled`, a row per session; both frames are those of `find_stalls` of all connections.
 
     A missing SessionAck says something only of an address that sends some.
     """

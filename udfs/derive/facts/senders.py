@@ -74,7 +74,7 @@ def expired_by_stream(late: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFram
 
 
 def expired_on_arrival(expired: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of ExpiredOnArrival, a row per session and queue; `expired` are those of `expired_by_stream`."""
+    """Returns rows for `expired_on_arrival`, per session and queue; `expired` are those of `expired_by_stream`."""
     return (
         expired.join(ends.select("stream_id", "session_id"), on="stream_id")
         .sort("captured_ns", "key")
@@ -134,7 +134,7 @@ def messages_around_falls(messages: pl.DataFrame, fallen: pl.DataFrame) -> pl.Da
 
 
 def ordinal_regressed(around_falls: pl.DataFrame, ends: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of OrdinalRegressed, a row per sender whose MessageID falls while SentTime rises.
+    """Returns rows for `ordinal_regressed`, a row per sender whose MessageID falls while SentTime rises.
 
     Both are given when a message is sent, so resends and the order of commits have no influence. Scope and sequence are
     those of the first message after the fall, if it is transactional. `around_falls` are `messages_around_falls`, all
@@ -178,7 +178,7 @@ def _likely_scopes(messages: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFr
 
 
 def two_addresses(ends: pl.DataFrame, conflicts: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of TwoAddresses, a row per queue manager with several, by its GUID.
+    """Returns rows for `two_addresses`, a row per queue manager with several, by its GUID.
 
     A host may have several networks. Two machines with one identity send different messages under one number, or one
     machine's messages are refused because the other's sequence is greater: `conflicts` are those of `find_conflicts`.
@@ -292,7 +292,7 @@ def _places(ends: pl.DataFrame) -> pl.DataFrame:
 
 @derives(("scope_key",))
 def broken_transactions(transactions: pl.DataFrame) -> Frames:
-    """Returns rows of TornTransactions, `torn`, of InterleavedTransactions, and of PartlyDelivered, `partly`."""
+    """Returns rows for `broken_transactions` that are torn, interleaved or delivered in part."""
     whole = transactions.with_columns(has_lost=pl.lit(value=True))
     return {
         "torn": _broken(whole.filter("torn_by_sender")),

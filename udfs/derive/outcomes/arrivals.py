@@ -28,7 +28,7 @@ def unusual_arrivals(
 
     A slot is unusual with an arrival that is not plain, or is one of `accepted_twice` or `unarrived`. The frames are
 
-    * `arrivals`: all arrivals in unusual slots, as rows of ARRIVAL;
+    * `arrivals`: all arrivals in unusual slots and the runs of plain ones between them, as rows of ARRIVAL;
     * `unusual`: these slots, each with its `source_queue_manager`, `scope_key`, `sequence` (`signed`) and `number`;
     * `tallies`, `plain` and `slots`: the rows of `tally`, `plain_arrivals` and `count_slots`.
     """
@@ -122,10 +122,29 @@ def _with_facts_of_scope(
         .join(states.select("scope_key", *_OF_SCOPE), on="scope_key")
         .join(due, on=SPAN, how="left")
     )
-    rows = arrivals.join(facts, on=SPAN)
-    return rows.with_columns(
-        accepted_twice=are_in(rows, twice.select("scope_key", *MESSAGE)),
-        falling_sequence=~pl.col("sequence"),
-        falling_number=~pl.col("number"),
-        plain_to=null(pl.Int64),
-    ).select(ARRIVAL.names)
+    rows = arrivals.join(facts, on=SPAN).with_columns(plain_to=null(pl.Int64))
+    rows = rows.with_columns(accepted_twice=are_in(rows, twice.select("scope_key", *MESSAGE)))
+    return (
+        pl.concat([rows, _plain_runs(rows)])
+        .with_columns(falling_sequence=~pl.col("sequence"), falling_number=~pl.col("number"))
+        .select(ARRIVAL.names)
+    )
+
+
+def _plain_runs(arrivals: pl.DataFrame) -> pl.DataFrame:
+    """Returns a row for each run of plain arrivals between two others of a scope, or after the last one.
+
+    After an arrival the state is known, and the next one names the state that it met: what lies between was plain.
+    """
+    order, moves = pl.col("replay_order"), pl.col("accepted").fill_null(value=True)
+    is_last, names = order == order.max().over("scope_key"), ("sequence", "number")
+    left = {f"left_{name}": pl.when(moves).then(name).otherwise(f"before_{name}") for name in names}
+    met = {name: pl.col(f"before_{name}").shift(-1).over("scope_key") for name in names}
+    reached = {f"met_{name}": pl.when(is_last).then(f"state_{name}").otherwise(met[name]) for name in names}
+    return (
+        arrivals.sort("scope_key", "replay_order")
+        .with_columns(**left, **reached)
+        .filter(pl.col("left_sequence") == pl.col("met_sequence"), pl.col("left_number") < pl.col("met_number"))
+        .with_columns(sequence="left_sequence", number=pl.col("left_number") + 1, plain_to="met_number")
+        .select(arrivals.columns)
+    )

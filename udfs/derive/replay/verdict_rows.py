@@ -17,7 +17,7 @@ _HASHED_AT_ONCE = 1 << 14
 def verdict_rows(proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     """Returns rows of VERDICTS: MESSAGES, each with what its row of PROVEN says.
 
-    `proven` are rows of ENDED, no two of which hold the same offset of a stream and scope. `streams` are rows of
+    `proven` are rows of PROVEN, no two of which hold the same offset of a stream and scope. `streams` are rows of
     `marks.number_streams`.
     """
     rows = messages.select(*FLOW_KEY, "stream_offset").with_row_index("row")

@@ -1,177 +1,89 @@
-"""Applies the rules on messages: a pass that chooses what is shown of each sequence, and one that says it.
+"""Applies the rules on messages: a step that chooses what is shown of each sequence, and a pass that says it.
 
 Between the two, Spark looks up the messages shown: arrivals hold numbers only, and there may be ten million of them.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from itertools import groupby
-from operator import attrgetter
-from typing import NamedTuple
+from operator import attrgetter, itemgetter
+from typing import Any
 
+import polars as pl
 import pyarrow as pa
 
 from schemas.explained import FOUND
-from schemas.replay import FindingKind, Severity, Verdict
-from udfs.replay.findings import messages as kinds
-from udfs.replay.findings.finding import Arrival, Found, Message, MessageRule, Role, Told, finding_row
-from udfs.replay.rows import Batches, read_rows, row_of, write_rows
+from schemas.replay import Severity, Verdict
+from udfs.replay.findings.finding import Found, Message, Role, Rule, Told, finding_row
+from udfs.replay.findings.messages import RULES
+from udfs.replay.rows import Batches, read_rows, write_rows
 
-RULES = (
-    *(kinds.duplicates, kinds.duplicates_differ, kinds.resend_schedule),
-    *(kinds.out_of_order, kinds.stuck_sequence, kinds.sequence_regressed, kinds.gap_expired),
-    *(kinds.capture_gap, kinds.missed_by_capture, kinds.clocks_differ),
-    *(kinds.contradicted, kinds.state_fell, kinds.refused_for_cause, kinds.not_received_by_application),
-    *(kinds.unacknowledged, kinds.slow_acknowledgment),
-)
 _RULE_OF = {rule.kind.value: rule for rule in RULES}
-_SEVERITIES = list(Severity)
 _ATTEMPTS_SHOWN = 20
 _INTERVALS_SHOWN = 12
-NUMBERED_SEQUENCE = ("scope_no", "sequence")
-FINDING = (*NUMBERED_SEQUENCE, "kind", "cause")
+_SEQUENCE = ("scope_no", "sequence")
+FINDING = (*_SEQUENCE, "kind", "cause")
 """The columns that tell the findings on messages apart."""
+_FIGURES = Found._fields[:-1]
+CHOSEN = (*FINDING, *_FIGURES, "role", "order")
+"""The columns of a message that a finding shows in a `role`, by its `replay_order`, beside the finding's figures."""
 
 
-class Chosen(NamedTuple):
-    """Holds a message that a finding shows in a `role`, beside the figures of the finding."""
-
-    scope_no: int
-    sequence: int
-    kind: str
-    cause: int | None
-    severity: str
-    messages: int
-    delivered: int
-    lost: int
-    pending: int
-    first_is_sent_later: bool
-    intervals: list[float]
-    role: str
-    replay_order: int
+def choose_messages(arrivals: pl.DataFrame) -> pl.DataFrame:
+    """Applies the rules to arrivals of whole sequences; returns the messages that findings show: rows of CHOSEN."""
+    in_order, attempts = arrivals.sort(*_SEQUENCE, "replay_order"), _attempts(arrivals)
+    shown = []
+    for rule in RULES:
+        findings = _count(rule, in_order)
+        for role in rule.witness:
+            of_role = findings.join(attempts, on=_SEQUENCE) if role is Role.ATTEMPT else findings
+            shown.append(of_role.select(*FINDING, *_FIGURES, pl.lit(role.name).alias("role"), order=role.value))
+    return pl.concat(shown).drop_nulls("order")
 
 
-CHOSEN = row_of(Chosen)
-
-
-@dataclass(slots=True)
-class _Tally:
-    """Counts the arrivals of a sequence that one rule concerns."""
-
-    rule: MessageRule
-    first: Arrival
-    severity: Severity = Severity.INFO
-    messages: int = 0
-    delivered: int = 0
-    lost: int = 0
-    pending: int = 0
-    intervals: list[float] = field(default_factory=list)
-
-    def add(self, arrival: Arrival) -> None:
-        """Counts an arrival, unless the rule is of one message and this is another one."""
-        if self.rule.of_one_message:
-            first = self.first
-            if (arrival.number, arrival.content_hash) != (first.number, first.content_hash):
-                return
-            if arrival.interval_s is not None and arrival.arrivals <= _INTERVALS_SHOWN + 1:
-                self.intervals.append(arrival.interval_s)
-        self.severity = max(self.severity, self.rule.severity(arrival), key=_SEVERITIES.index)
-        self.messages += 1
-        self.delivered += arrival.fate == "delivered"
-        self.lost += arrival.fate == "lost"
-        self.pending += arrival.fate == "pending"
-
-
-def choose_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Turns rows of Arrival into rows of CHOSEN; the arrivals of a sequence come together, in the order of arrival."""
-    sequences = groupby(read_rows(batches, Arrival), attrgetter(*NUMBERED_SEQUENCE))
-    chosen = (row for _, arrivals in sequences for row in choose_of_sequence(arrivals))
-    return write_rows(chosen, CHOSEN)
-
-
-def choose_of_sequence(arrivals: Iterable[Arrival]) -> Iterator[Chosen]:
-    """Applies the rules to the arrivals of one sequence; yields the messages that its findings show."""
-    tallies: dict[tuple[FindingKind, int | None], _Tally] = {}
-    attempts: list[int] = []
-    for arrival in arrivals:
-        for rule in RULES:
-            if rule.when(arrival):
-                of = rule.kind, arrival.cause if rule.by_cause else None
-                if of not in tallies:
-                    tallies[of] = _Tally(rule, arrival)
-                tallies[of].add(arrival)
-        if _was_given_up(arrival):
-            attempts.append(arrival.replay_order)
-    for (kind, cause), tally in tallies.items():
-        shown = [(role, _order_of(role, tally.first)) for role in tally.rule.witness]
-        if kind is FindingKind.GAP_EXPIRED:
-            shown += [(Role.ATTEMPT, order) for order in attempts]
-        for role, order in shown:
-            if order is not None:
-                yield _chosen(cause, tally, role, order)
-
-
-def _was_given_up(arrival: Arrival) -> bool:
-    """Returns whether its number is one of the last before the sequence's first gap, and it came before that."""
-    if arrival.verdict != Verdict.OUT_OF_ORDER or arrival.gap_order is None:
-        return False
-    assert arrival.gap_number is not None  # noqa: S101 - the gap has all three
-    assert arrival.gap_size is not None  # noqa: S101
-    shown_from = arrival.gap_number - min(arrival.gap_size, _ATTEMPTS_SHOWN)
-    return arrival.replay_order < arrival.gap_order and shown_from <= arrival.number < arrival.gap_number
-
-
-def _order_of(role: Role, first: Arrival) -> int | None:
-    order: int | None = first.replay_order if role == Role.FIRST else getattr(first, role)
-    return order
-
-
-def _chosen(cause: int | None, tally: _Tally, role: Role, order: int) -> Chosen:
-    first = tally.first
-    return Chosen(
-        scope_no=first.scope_no,
-        sequence=first.sequence,
-        kind=tally.rule.kind.value,
-        cause=cause,
-        severity=tally.severity.value,
-        messages=tally.messages,
-        delivered=tally.delivered,
-        lost=tally.lost,
-        pending=tally.pending,
-        first_is_sent_later=first.is_sent_after_all_accepted,
-        intervals=tally.intervals,
-        role=role.value,
-        replay_order=order,
+def _count(rule: Rule, arrivals: pl.DataFrame) -> pl.DataFrame:
+    """Returns a row for each finding that a rule makes of arrivals, which are in order: its figures, and its roles."""
+    kind, cause = (
+        pl.lit(rule.kind.value).alias("kind"),
+        pl.col("cause") if rule.by_cause else pl.lit(None, pl.Int64).alias("cause"),
     )
+    some = arrivals.filter(rule.when).with_columns(kind, cause)
+    intervals = pl.col("interval_s").filter(pl.lit(rule.of_one_message) & (pl.col("arrivals") <= _INTERVALS_SHOWN + 1))
+    if rule.of_one_message:
+        some = some.filter((pl.col(name) == pl.first(name).over(FINDING)) for name in ("number", "content_hash"))
+    return some.group_by(FINDING, maintain_order=True).agg(
+        pl.len().cast(pl.Int64).alias("messages"),
+        *((pl.col("fate") == fate).sum().cast(pl.Int64).alias(fate) for fate in ("delivered", "lost", "pending")),
+        pl.first("is_sent_after_all_accepted").alias("first_is_sent_later"),
+        intervals.alias("intervals"),
+        *(pl.first(role.value) for role in rule.witness if role is not Role.ATTEMPT),
+    )
+
+
+def _attempts(arrivals: pl.DataFrame) -> pl.DataFrame:
+    """Returns arrivals with one of the last numbers before their sequence's first gap that were refused before that."""
+    number, gap_number = pl.col("number"), pl.col("gap_number")
+    is_near = number.is_between(gap_number - pl.min_horizontal("gap_size", _ATTEMPTS_SHOWN), gap_number - 1)
+    is_refused = pl.col("verdict") == Verdict.OUT_OF_ORDER.value
+    some = arrivals.filter(is_refused, is_near, pl.col("replay_order") < pl.col("gap_order"))
+    return some.select(*_SEQUENCE, attempt="replay_order")
 
 
 def tell_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Turns rows of CHOSEN, each with the columns of Message, into rows of FINDINGS; those of a finding together."""
-    rows = (
-        row for batch in batches for row in zip(read_rows([batch], Chosen), read_rows([batch], Message), strict=True)
-    )
-    findings = groupby(rows, lambda row: attrgetter(*FINDING)(row[0]))
-    return write_rows((tell_finding(shown) for _, shown in findings), FOUND)
+    rows = (pair for batch in batches for pair in zip(batch.to_pylist(), read_rows([batch], Message), strict=True))
+    findings = groupby(rows, lambda pair: itemgetter(*FINDING)(pair[0]))
+    return write_rows((_tell(list(shown)) for _, shown in findings), FOUND)
 
 
-def tell_finding(shown: Iterable[tuple[Chosen, Message]]) -> tuple[object, ...]:
+def _tell(shown: list[tuple[dict[str, Any], Message]]) -> tuple[object, ...]:
     """Returns the row of FINDINGS that shows these messages."""
     messages: dict[str, list[Message]] = defaultdict(list)
-    for chosen, message in shown:
-        messages[chosen.role].append(message)
-    rule, (first,) = _RULE_OF[chosen.kind], messages[Role.FIRST]
-    found = Found(
-        first=first,
-        original=next(iter(messages[Role.ORIGINAL]), None),
-        attempts=sorted(messages[Role.ATTEMPT], key=attrgetter("number", "message_id", "key")),
-        **{name: getattr(chosen, name) for name in _FIGURES},
-    )
-    proof = [message.key for role in rule.witness for message in messages[role]]
-    witness = [*proof, *(attempt.key for attempt in found.attempts)]
-    told = Told(rule.kind, Severity(chosen.severity), rule.sentence(found), witness)
-    return finding_row(told, found.first, messages=chosen.messages)
-
-
-_FIGURES = ("messages", "delivered", "lost", "pending", "first_is_sent_later", "intervals")
-"""What CHOSEN says of a finding and a sentence may name."""
+    for chosen, message in sorted(shown, key=lambda pair: attrgetter("number", "message_id", "key")(pair[1])):
+        messages[Role[chosen["role"]]].append(message)
+    found = Found(**{figure: chosen[figure] for figure in _FIGURES}, shown=messages)
+    rule = _RULE_OF[chosen["kind"]]
+    witness = [message.key for role in rule.witness for message in messages.get(role, ())]
+    severity = rule.severity if isinstance(rule.severity, Severity) else rule.severity(found)
+    told = Told(rule.kind, severity, rule.says(found), witness)
+    return finding_row(told, found.first._asdict() | {"messages": found.messages})

@@ -1,0 +1,319 @@
+"""The kinds of findings that no single arrival shows: what `udfs.derive.facts` counts over many rows.
+
+Each kind is a function from the columns of one fact to what the finding says of it. `messages` is how many things of
+the kind there are; `key` and `…_key` are places of packets, `<stream_id>@<stream_offset>`.
+"""
+
+from datetime import datetime
+
+from schemas.ingest import Attempt
+from schemas.replay import FindingKind, Severity
+from schemas.wire import QUEUED_CLASS, UNLIMITED, MessageClass
+from udfs.replay.findings.causes import advice_on, reason_of
+from udfs.replay.findings.finding import Told
+from udfs.replay.words import NS, all_counted, class_name, counted, known, one_or_many, tenths, tx_sequence, utc, whole
+
+# --- how the traffic was captured, and who could not connect to whom --------------------------------------------------
+
+
+def captured_twice(*, messages: int, stream_id: str, copy_of: str, **_: object) -> Told:
+    """Connections of a session that were captured at both ends of an address translation: one copy counts."""
+    sentence = (
+        f"{counted(messages, 'connection was', 'connections were')} captured twice, at both ends of an address "
+        f"translation, and {one_or_many(messages, 'counts', 'count')} once. The first is {copy_of}; its copy is "
+        f"{stream_id}."
+    )
+    return Told(FindingKind.CAPTURED_TWICE, Severity.INFO, sentence, [f"{copy_of}@0", f"{stream_id}@0"])
+
+
+def clock_stepped(
+    *,
+    messages: int,
+    uri: str,
+    step_ns: int,
+    frame: int | None,
+    key_before: str | None,
+    key_after: str | None,
+    **_: object,
+) -> Told:
+    """A capture whose clock stepped back so often; the rest is of the first step."""
+    sentence = (
+        f"The clock of capture {uri} stepped back {counted(messages, 'time')}, first by {tenths(-step_ns / NS)} s at "
+        f"record {known(frame)}. The replay undoes this; the tables show the times that were recorded."
+    )
+    return Told(FindingKind.CLOCK_STEPPED, Severity.WARNING, sentence, [key_before, key_after])
+
+
+FAILURES = {
+    Attempt.NO_ANSWER.value: ("connection had no answer", "connections had no answer"),
+    Attempt.REFUSED.value: ("was refused by a reset", "were refused by a reset"),
+    Attempt.SILENT.value: ("opened and carried nothing", "opened and carried nothing"),
+    "closed": ("was closed without an answer to the handshake", "were closed without an answer to the handshake"),
+    "refused_session": ("was refused in the handshake", "were refused in the handshake"),
+    "other_version": ("began with another version of the protocol", "began with another version of the protocol"),
+}
+"""How a sentence names each kind of failure: words for one connection, and for several."""
+
+
+def cannot_connect(
+    *,
+    client: str,
+    server: str,
+    failures: dict[str, int],
+    lately: int,
+    found_at: datetime | None,
+    last_at: datetime | None,
+    worked_at: datetime | None,
+    key: str | None,
+    **_: object,
+) -> Told:
+    """Connections that failed, `lately` after the last one that worked: a warning where nothing worked afterwards."""
+    causes = ", ".join(all_counted((failures[name], *words) for name, words in FAILURES.items()))
+    if worked_at is None:
+        worked = "The captures show no connection that worked."
+    elif lately:
+        worked = f"The last connection that worked ended at {utc(worked_at)}."
+    else:
+        worked = f"Connections work again: the last one ended at {utc(worked_at)}."
+    sentence = (
+        f"{client} could not connect to {server}: {causes}, from {utc(found_at)} to {utc(last_at)}. {worked} Look for "
+        "a firewall between the two, and whether Message Queuing runs there and listens."
+    )
+    return Told(FindingKind.CANNOT_CONNECT, Severity.WARNING if lately else Severity.INFO, sentence, [key])
+
+
+# --- receivers: what they return, who answers at an address, and where the way was closed -----------------------------
+
+
+def repeated_order_ack(
+    *,
+    messages: int,
+    number: int,
+    tx_sequence_id: int,
+    seconds: float,
+    refused: int,
+    first_key: str,
+    last_key: str,
+    **_: object,
+) -> Told:
+    """OrderAcks that repeat the highest number of a scope's last sequence: it is stuck, or they get lost.
+
+    `refused` counts the messages with higher numbers that the receiver refused meanwhile.
+    """
+    reason = (
+        f"in this time it refused {counted(refused, 'higher number')}"
+        if refused
+        else "the OrderAcks do not reach the sender, or the sender ignores them"
+    )
+    sentence = (
+        f"The receiver sent the OrderAck for number {number} of sequence {tx_sequence(tx_sequence_id)} {messages} "
+        f"times in {whole(seconds)} s, and none for a higher number: {reason}."
+    )
+    severity = Severity.WARNING if refused else Severity.INFO
+    return Told(FindingKind.REPEATED_ORDER_ACK, severity, sentence, [first_key, last_key])
+
+
+def returned(
+    *,
+    messages: int,
+    message_class: int,
+    transactional: int,
+    message_id: str | None,
+    seconds: float | None,
+    time_to_reach_queue: int | None,
+    time_to_be_received: int | None,
+    about_key: str | None,
+    key: str,
+    **_: object,
+) -> Told:
+    """Negative acknowledgments of one class, for messages of one session and queue.
+
+    `key` is of the first acknowledgment, `about_key` of the message that it names, which it came `seconds` after.
+    """
+    left_unread = message_class & QUEUED_CLASS != 0
+    subject = (
+        counted(messages, "message left its queue unread", "messages left their queue unread")
+        if left_unread
+        else counted(messages, "message did not reach its queue", "messages did not reach their queue")
+    )
+    limit_s = {
+        MessageClass.MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT.value: time_to_reach_queue,
+        MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT.value: time_to_be_received,
+        MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT_AT_SENDER.value: time_to_be_received,
+    }.get(message_class)
+    delay = ""
+    if limit_s not in {None, UNLIMITED} and seconds is not None:
+        delay = f", which had {limit_s} s: the acknowledgment came {tenths(seconds)} s after it"
+    sentence = (
+        f"{subject}, as {one_or_many(messages, 'an acknowledgment says', 'acknowledgments say')}: "
+        f"{reason_of(message_class)} ({class_name(message_class)})."
+        f"{f' Transactional: {transactional}.' if transactional else ''} The first is message "
+        f"{known(message_id)}{delay}. {advice_on(message_class)}"
+    )
+    severity = Severity.WARNING if left_unread else Severity.ERROR
+    return Told(FindingKind.NOT_RECEIVED_BY_APPLICATION, severity, sentence, [about_key, key])
+
+
+def several_receivers(
+    *,
+    messages: int,
+    address: str,
+    receivers: list[str],
+    beginnings: list[str],
+    sequences_split: int | None,
+    split_keys: list[str] | None,
+    **_: object,
+) -> Told:
+    """An address at which several queue managers take messages, each with a state of its own.
+
+    `beginnings` are keys of the first message to each; `split_keys` those of a sequence that went to several of them.
+    """
+    split = counted(sequences_split or 0, "sequence of messages went", "sequences of messages went")
+    went = f" {split} to several of them." if sequences_split else ""
+    sentence = (
+        f"{messages} queue managers take messages at the address {address} ({', '.join(receivers)}): a load balancer "
+        f"or a cluster is in front of them, or Message Queuing was installed again.{went} Let a sender reach the same "
+        "one each time: transactional messages need one receiver."
+    )
+    severity = Severity.WARNING if sequences_split else Severity.INFO
+    return Told(FindingKind.SEVERAL_RECEIVERS, severity, sentence, split_keys or beginnings[:2])
+
+
+def acknowledged_elsewhere(
+    *,
+    messages: int,
+    source_queue_manager: str,
+    came_from: list[str],
+    more_addresses: int,
+    address: str,
+    key: str,
+    **_: object,
+) -> Told:
+    """Acknowledgments that went to an address which no message of their sender came from."""
+    others = f" and {counted(more_addresses, 'other')}" if more_addresses else ""
+    sentence = (
+        f"{counted(messages, 'acknowledgment')} went to {address}, although the messages of sender "
+        f"{source_queue_manager} come from {', '.join(came_from)}{others}: it has several networks, or its address is "
+        f"translated on the way. Look whether {one_or_many(messages, 'it arrives', 'they arrive')} there: a sender "
+        "repeats what is not acknowledged."
+    )
+    return Told(FindingKind.ACKNOWLEDGED_ELSEWHERE, Severity.INFO, sentence, [key])
+
+
+def window_stalled(
+    *,
+    messages: int,
+    is_last: bool,
+    key: str,
+    unanswered_ns: int | None,
+    paused_ns: int | None,
+    shut_ns: int | None,
+    **_: object,
+) -> Told:
+    """A session whose receiver took no packets, for how long at most, by what showed it.
+
+    `is_last`: the way was still closed when the last packet of a connection was captured.
+    """
+    causes = (
+        (unanswered_ns, "no SessionAck came for packets that were sent"),
+        (paused_ns, "it announced a window of one packet"),
+        (shut_ns, "its TCP announced a window of 0"),
+    )
+    said = "; ".join(f"for up to {whole(ns / NS)} s {words}" for ns, words in causes if ns is not None)
+    waiting = "It did not go on, so messages wait in the sender's outgoing queue."
+    sentence = (
+        f"The receiver stopped taking packets on {counted(messages, 'connection')}: {said}. "
+        f"{waiting if is_last else 'It went on later.'} Look on the receiver for a full disk, a lack of memory, and a "
+        "Message Queuing service that is paused or hangs."
+    )
+    return Told(FindingKind.WINDOW_STALLED, Severity.WARNING if is_last else Severity.INFO, sentence, [key])
+
+
+# --- senders, whatever their messages' verdicts: clocks, IDs, addresses, transactions ---------------------------------
+
+
+def expired_on_arrival(
+    *,
+    messages: int,
+    age_s: int,
+    time_to_reach_queue: int | None,
+    time_to_be_received: int | None,
+    key: str,
+    **_: object,
+) -> Told:
+    """Messages that had expired when they arrived: a receiver drops them ([MS-MQMQ] 2.2.19.1)."""
+    limits = (("TimeToReachQueue", time_to_reach_queue), ("TimeToBeReceived", time_to_be_received))
+    name, limit = next((name, s) for name, s in limits if s is not None and s != UNLIMITED and age_s > s)
+    sentence = (
+        f"{counted(messages, 'message arrived after it had', 'messages arrived after they had')} expired, so the "
+        f"receiver drops {one_or_many(messages, 'it', 'them')}. The first was at least {age_s} s old, and its {name} "
+        f"({limit} s) had run out."
+    )
+    return Told(FindingKind.EXPIRED_ON_ARRIVAL, Severity.WARNING, sentence, [key])
+
+
+def ordinal_regressed(
+    *,
+    messages: int,
+    source_queue_manager: str,
+    ordinal_before: int | None,
+    ordinal_after: int | None,
+    key_before: str | None,
+    key_after: str | None,
+    **_: object,
+) -> Told:
+    """A sender whose message IDs fell so often while SentTime rose ([MS-MQQB] 3.1.1.3 MessageIdOrdinal)."""
+    sentence = (
+        f"The message IDs of sender {source_queue_manager} fell {counted(messages, 'time')} while its clock went on, "
+        f"the first time from {known(ordinal_before)} to {known(ordinal_after)}: the sender was restored from a "
+        "backup, another machine uses its identity, or its clock was set back."
+    )
+    return Told(FindingKind.ORDINAL_REGRESSED, Severity.WARNING, sentence, [key_before, key_after])
+
+
+def two_addresses(
+    *,
+    messages: int,
+    sender_guid: str,
+    addresses: list[str],
+    beginnings: list[str],
+    conflict: list[str] | None,
+    **_: object,
+) -> Told:
+    """A queue manager with several addresses; `conflict` are keys of two messages that cannot be of one machine."""
+    head = f"Queue manager {sender_guid} has {messages} addresses ({', '.join(addresses)})"
+    if conflict is None:
+        sentence = f"{head}: it has several networks, or it moved."
+        return Told(FindingKind.TWO_ADDRESSES, Severity.INFO, sentence, beginnings[:2])
+    sentence = f"{head}, and what they send conflicts: two machines use one identity."
+    return Told(FindingKind.TWO_ADDRESSES, Severity.ERROR, sentence, conflict)
+
+
+def broken_transactions(
+    *,
+    kind: FindingKind,
+    messages: int,
+    tx_sequence_id: int,
+    tx_transaction_id: int,
+    size: int,
+    lost: int,
+    pending: int,
+    has_lost: bool,
+    witness: list[str],
+    **_: object,
+) -> Told:
+    """Transactions of a sequence that are broken; what follows `tx_sequence_id` is of the first."""
+    begin = counted(messages, "transaction that begins", "transactions that begin")
+    head = f"{begin} in sequence {tx_sequence(tx_sequence_id)} {one_or_many(messages, 'is', 'are')}"
+    first = f"The first has the ID {tx_transaction_id} and {counted(size, 'message')}"
+    parts = all_counted([(lost, "is lost", "are lost"), (pending, "is pending", "are pending")])
+    sentence = {
+        FindingKind.TORN_TRANSACTION: f"{head} torn: the number next to {one_or_many(messages, 'it', 'them')} was "
+        f"seen, and no message is marked as the first or as the last. {first}.",
+        FindingKind.INTERLEAVED_TRANSACTION: f"{head} interleaved: messages of another transaction have numbers "
+        f"between {one_or_many(messages, 'its own', 'their own')}. {first}.",
+        FindingKind.TRANSACTION_PARTLY_DELIVERED: f"{head} delivered only in part. {first}, of which "
+        f"{' and '.join(parts)}.",
+    }[kind]
+    is_pending = kind is FindingKind.TRANSACTION_PARTLY_DELIVERED and not has_lost
+    return Told(kind, Severity.WARNING if is_pending else Severity.ERROR, sentence, witness)
