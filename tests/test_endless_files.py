@@ -13,7 +13,6 @@ import pytest
 from jobs import cli
 from jobs.app.config import Config
 from jobs.app.errors import UsageError
-from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.text_files import MOST_BYTES, write_text
 
@@ -65,7 +64,6 @@ def why(make: Make) -> str:
 READ: dict[str, Callable[[str], object]] = {
     "The configuration": lambda path: Config.load({}, path),
     "The names file": Names.read,
-    "The file of muted findings": read_muted,
 }
 
 

@@ -204,17 +204,11 @@ def test_a_capture_that_grows_is_read_as_it_was(demo: Path, tmp_path: Path, caps
     assert "grew while it was read" in capsys.readouterr().err
 
 
-def test_names_and_muted_findings(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = look(capsys, demo)
-    source = said["lost_by"][0]["source_queue_manager"]
+def test_names_stand_beside_the_originals(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = look(capsys, demo)["lost_by"][0]["source_queue_manager"]
     names = tmp_path / "names.csv"
     names.write_text(f"original,name\n{source},Branch 1\n")
-    muted = tmp_path / "muted.toml"
-    kind = next(iter(said["findings"]))
-    muted.write_text(f'[[muted]]\nkind = "{kind}"\nuntil = 2999-12-31\nwhy = "known"\n')
-    said = look(capsys, demo, "--names-file", names, "--muted-file", muted, "--fail-on", kind)
-    assert said["lost_by"][0]["sender_name"] == "Branch 1"
-    assert said["muted"][kind] == said["findings"][kind]
+    assert look(capsys, demo, "--names-file", names)["lost_by"][0]["sender_name"] == "Branch 1"
 
 
 def require_equal(spark: SparkSession, captures: Path, warehouse: Path, **options: Any) -> None:

@@ -6,13 +6,11 @@ import polars as pl
 import pytest
 from table_frames import arrival, empty, message, rows_of
 
-from jobs.app.muted import Muted
 from jobs.engine.in_process import InProcess
 from jobs.reporting import balancing
 from jobs.reporting.few import REPORTED, read_few
 from jobs.reporting.flow import Collected, collect
 from jobs.steps.summary import summary as summary_of
-from jobs.steps.summary import with_muted
 from schemas.ingest import BOOKS, CAPTURES, Book
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, Verdict
@@ -39,7 +37,7 @@ def reported(tables: Frames, options: Options) -> Collected:
 @pytest.mark.parametrize("session", [(), ("a->b",)])
 @pytest.mark.parametrize("since", [None, SINCE])
 def test_a_report_of_nothing_has_rows_of_each_kind(since: datetime | None, session: tuple[str, ...]) -> None:
-    options = Options(since, session, (("duplicates", ""),), 50, 5000, 100, 25, 200, 20, 3, 2000)
+    options = Options(since, session, 50, 5000, 100, 25, 200, 20, 3, 2000)
     rows = reported(empty(), options).rows
     one_row = {"extent", "outcome_counts", "places", "final_acks", "unjudged"}
     assert {name for name, found in rows.items() if len(found) == 1} == one_row
@@ -73,7 +71,7 @@ def some() -> Frames:
     return tables
 
 
-OF_ONE = Options(SINCE, ("a",), (), 50, 5000, 100, 25, 200, 20, 3, 2000)
+OF_ONE = Options(SINCE, ("a",), 50, 5000, 100, 25, 200, 20, 3, 2000)
 
 
 def test_a_report_of_a_period_and_a_session_leaves_out_the_others() -> None:
@@ -95,12 +93,6 @@ def test_a_summary_tells_all() -> None:
     assert found["verdicts"] == {"in_order": 3}
     assert found["lost_by"] == [{"lost": 2, "source_queue_manager": None, "destination_queue": None}]
     assert found["findings_by_severity"] == {"info": {"duplicates": 4}}
-
-
-def test_muted_findings_are_counted_by_kind_and_severity() -> None:
-    muted = [Muted("duplicates", "", SINCE.date(), "A test.")]
-    assert with_muted({"a": 1}, engine(some()), muted) == {"a": 1, "muted": {"duplicates": 4, "info": 4}}
-    assert with_muted({"a": 1}, engine(some()), []) == {"a": 1}
 
 
 def test_books_of_other_laws_are_kept() -> None:
@@ -164,21 +156,6 @@ def test_findings_are_of_a_period_if_their_sequence_still_had_messages() -> None
     assert period.findings_of_period(rows, sequences, None).height == rows.height
     assert period.chosen_sequences(sequences, since=SINCE)["tx_sequence_id"].to_list() == [1]
     assert period.chosen_sequences(sequences, pl.DataFrame({"scope_key": ["t"]})).is_empty()
-
-
-def test_a_queue_narrows_down_what_is_muted() -> None:
-    rows = pl.DataFrame(
-        [("duplicates", "DIRECT=OS:HQ\\a"), ("duplicates", "b"), ("duplicates", None), ("gap_expired", "b")],
-        schema=["kind", "destination_queue"],
-        orient="row",
-    )
-
-    def muted(*known: tuple[str, str]) -> list[bool]:
-        return rows.with_columns(listed.is_muted(known).alias("muted"))["muted"].to_list()
-
-    assert muted() == [False] * 4
-    assert muted(("duplicates", "")) == [True, True, True, False]
-    assert muted(("duplicates", "direct=os:hq\\A"), ("gap_expired", "b")) == [True, False, False, True]
 
 
 def test_the_worst_findings_of_each_kind_are_those_in_no_incident_with_most_messages() -> None:

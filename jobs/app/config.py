@@ -211,12 +211,6 @@ class Config:
         reason="TOML has the tables queue_managers (GUID or address) and queues (format name), CSV the columns "
         "original and name.",
     )
-    muted_file: str = _report(
-        "",
-        "TOML file of findings that people know of: they are counted, but not listed, and --fail-on leaves them out",
-        metavar="FILE",
-        reason="Each [[muted]] has kind, until (a day), why and, to narrow it down, queue.",
-    )
     session: tuple[str, ...] = _report((), "report only these session_ids", metavar="ID")
     listed_messages: int = _rows(50, "messages in each list: lost, pending, unknown and so on; worst first")
     listed_incidents: int = _rows(100, "incidents that are listed, the worst first")

@@ -12,7 +12,6 @@ _MOST_NAMED = 6
 _FIRST = ("outcomes", "incidents", "findings", "verdicts", "messages", "captures")
 """Figures that come first, in this order."""
 _IN_OTHERS = {
-    "muted",
     "lost",
     "lost_by",
     "stuck",
@@ -97,9 +96,7 @@ def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
         named = [_named(kind, count) for kind, count in counts.items()]
         shown = _first(named) if severity == "info" else named
         lines.append(f"{many:,} {words[severity][many != 1]}: {', '.join(shown)}")
-    muted = sum(count for name, count in summary.get("muted", {}).items() if name in kinds)
-    lines = lines or [_plain(kinds, summary)]
-    return "\n".join([*lines, f"{muted:,} muted"] if muted else lines)
+    return "\n".join(lines) or _plain(kinds, summary)
 
 
 def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:

@@ -114,9 +114,7 @@ def numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
         "lost": sum(became[count_column(outcome)] for outcome in LOST),
         "stuck": rows["places"][0]["stuck"],
         **rows["unjudged"][0],
-        "errors": sum(
-            row["findings"] for row in [*rows["kinds"], *rows["muted"]] if row["severity"] == Severity.ERROR.value
-        ),
+        "errors": sum(row["findings"] for row in rows["kinds"] if row["severity"] == Severity.ERROR.value),
         "arrivals": sum(of.values()),
         "accepted": sum(of[verdict] for verdict in _ACCEPTED),
         "duplicate": of[Verdict.DUPLICATE.value],

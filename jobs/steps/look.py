@@ -13,7 +13,6 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import progress, step, warn
-from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.standard_input import STANDARD_INPUT, received
 from jobs.engine.in_process import InProcess
@@ -24,7 +23,7 @@ from jobs.replaying.flow import Options, replay
 from jobs.replaying.in_process import accept_by_fold
 from jobs.replaying.sources import read_sources
 from jobs.reporting import balancing
-from jobs.steps.summary import summary, with_muted, with_names
+from jobs.steps.summary import summary, with_names
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAMS
 from schemas.messages import DECODED_TABLES
@@ -47,13 +46,13 @@ def run(config: Config) -> Summary:
         raise UsageError("Name what to look at: captures, folders, globs, or - for standard input.")
     if config.continue_from:
         warn("look: continue_from is left out of account, because look reads no tables: nightly does")
-    names, muted = Names.read(config.names_file), read_muted(config.muted_file)
+    names = Names.read(config.names_file)
     with _captures(config) as (files, shown):
         engine = derive_tables(files, config, shown)
     with step("report" if config.out else "summary", _STEPS, _STEPS):
         if config.out:
             _write_report(engine, config, names)
-        found = with_muted(with_names(summary(engine, "", names), names), engine, muted)
+        found = with_names(summary(engine, "", names), names)
         del found["tables"]
         _add_proof(found, engine)
         found |= {"report": config.out} if config.out else {}

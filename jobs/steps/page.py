@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Any
 
 from jobs.app.config import ALL, LAST, Config, parse_time
-from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.report_page import arrange
@@ -32,7 +31,6 @@ def collected_rows(engine: Engine[T], config: Config) -> Collected:
     options = Options(
         since=_since(config, few),
         session=config.session,
-        muted=tuple((one.kind, one.queue) for one in read_muted(config.muted_file)),
         saved_messages=config.listed_messages * _SAVED_FOR_EACH_LISTED,
         **{name: getattr(config, name) for name in _LIMITS},
     )
@@ -49,8 +47,6 @@ def values(collected: Collected, config: Config, place: str, names: Names) -> di
         **{name: numbers[name] for name in ("stuck", "missing_bytes", "unjudged", "errors")},
     )
     return arrange.page(rows, config, place, collected.chosen.period.since) | {
-        "muted": [one._asdict() for one in read_muted(config.muted_file)],
-        "muted_findings": rows["muted"],
         "not_told": NOT_TOLD,
         "numbers": numbers,
         "headline": located(figures, rows["places"][0], machines, names)._asdict(),

@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 
-from jobs.app.muted import Muted
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.reporting.few import SUMMARIZED, read_few
@@ -22,7 +21,6 @@ from udfs.derive.frames import ONE
 from udfs.derive.report.messages import QUEUE, accepted_counts, conflicts, harm_by_queue, places
 from udfs.derive.report.rows import Row, with_nanoseconds
 from udfs.derive.report.summary import (
-    count_muted,
     kinds_by_severity,
     lost_by,
     machines_to_blame,
@@ -171,14 +169,6 @@ def _count_rows(engine: Engine[T], columns: Sequence[tuple[Table, str]]) -> Coun
         name: dict(sorted(of_name.items(), key=lambda one: (-one[1], one[0] is not None, one[0])))
         for name, of_name in counts.items()
     }
-
-
-def with_muted(summary: dict[str, Any], engine: Engine[T], muted: Sequence[Muted]) -> dict[str, Any]:
-    """Returns the summary with the findings by kind and by severity that are `muted`; as it is where nothing is."""
-    if not muted:
-        return summary
-    findings = read_few(engine, FINDINGS)["findings"]
-    return summary | {"muted": count_muted(findings, [(one.kind, one.queue) for one in muted])}
 
 
 def with_names(summary: dict[str, Any], names: Names) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Chooses the findings and incidents that a report lists, and counts them."""
 
 from collections.abc import Sequence
-from functools import reduce
 
 import polars as pl
 
@@ -12,16 +11,6 @@ from udfs.derive.report.rows import SEVERITIES, first_of, place_in, with_nanosec
 
 _HIDDEN = (FindingKind.RESEND_SCHEDULE.value,)
 """Kinds that the report leaves out: registry settings choose the intervals."""
-
-
-def is_muted(known: Sequence[tuple[str, str]]) -> pl.Expr:
-    """Returns whether a finding is one of these kinds and queues; an empty queue matches all."""
-    named = pl.col("destination_queue").str.to_lowercase()
-    conditions = (
-        (pl.col("kind") == kind) & (pl.lit(value=True) if not queue else named.eq(queue.lower()).fill_null(value=False))
-        for kind, queue in known
-    )
-    return reduce(pl.Expr.or_, conditions, pl.lit(value=False))
 
 
 def shown_findings(findings: pl.DataFrame) -> pl.DataFrame:

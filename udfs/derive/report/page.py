@@ -20,7 +20,6 @@ from udfs.derive.report.findings import (
     findings_by_kind,
     findings_of_incidents,
     incident_counts,
-    is_muted,
     shown_findings,
     worst_findings,
     worst_incidents,
@@ -69,8 +68,6 @@ class Options(NamedTuple):
     since: datetime | None
     """None for all that the tables hold; `period.begin_of_last_run` for the last run."""
     session: tuple[str, ...]
-    muted: tuple[tuple[str, str], ...]
-    """Kinds and queues of findings that are not listed; an empty queue is all."""
     listed_messages: int
     saved_messages: int
     """Messages of each outcome that a list can be saved with."""
@@ -93,7 +90,6 @@ class Chosen(NamedTuple):
     sequences: pl.DataFrame
     incidents: pl.DataFrame
     findings: pl.DataFrame
-    muted: pl.DataFrame
     all_findings: int
     """Findings that it would list if its period began with the tables."""
 
@@ -105,9 +101,7 @@ def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options) -> Cho
     """
     ours = in_sessions(options.session)
     all_sessions = tables["sessions"].filter(ours)
-    known = is_muted(options.muted)
-    shown = shown_findings(tables["findings"].filter(ours))
-    muted, findings = shown.filter(known), shown.filter(~known)
+    findings = shown_findings(tables["findings"].filter(ours))
     whole = extent(all_sessions, options.since)
     since = options.since if whole["cut"] else None
     first_ns, step_ns = steps(whole, busy_hours(tables["captures"]))
@@ -121,7 +115,6 @@ def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options) -> Cho
         chosen_sequences(tables["sequences"], scopes, since),
         tables["incidents"].filter(ours, recent),
         findings_of_period(findings, tables["sequences"], since),
-        findings_of_period(muted, tables["sequences"], since),
         findings.height,
     )
 
@@ -144,7 +137,6 @@ def listed(chosen: Chosen, sums: Frames, accepted: Frames, options: Options) -> 
         "outcome_counts": outcome_counts(chosen.sequences),
         "places": places(sums["queues"].filter("chosen")),
         "saved_messages": pl.concat([take_turns(in_lists, options.saved_messages), in_conflict], how="diagonal"),
-        "muted": findings_by_kind(chosen.muted),
         "unjudged": unjudged_messages(chosen.sessions),
         "kinds": findings_by_kind(chosen.findings),
         "findings": worst_findings(chosen.findings, options.listed_findings),

@@ -1,14 +1,12 @@
 """Counts what a run found, for its summary."""
 
-from collections.abc import Sequence
-
 import polars as pl
 
 from schemas.incidents import IncidentOutcome
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
 from udfs.derive.columns import count
-from udfs.derive.report.findings import is_muted, worst_incidents
+from udfs.derive.report.findings import worst_incidents
 from udfs.derive.report.messages import QUEUE, summed_harm
 from udfs.derive.report.rows import Row, Rows, total
 from udfs.replay.advice import machines_of
@@ -17,13 +15,6 @@ _LOST_BY = 3
 """Senders and queues that a summary names."""
 _WORST_INCIDENTS = 5
 """Incidents that a summary tells."""
-
-
-def count_muted(findings: pl.DataFrame, known: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Returns how many findings are of these kinds and queues, by kind and by severity."""
-    muted = findings.filter(is_muted(known))
-    found = (muted.group_by(name).agg(count().alias("count")) for name in ("kind", "severity"))
-    return {value: many for rows in found for value, many in rows.iter_rows()}
 
 
 def kinds_by_severity(findings: pl.DataFrame) -> Rows:
