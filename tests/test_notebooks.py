@@ -141,8 +141,7 @@ def test_one_packet_is_decoded_in_sql(demo: Path) -> None:
 
 @pytest.mark.usefixtures("weeks")
 def test_trends_are_shown_by_day_and_week() -> None:
-    queues, incidents, days, findings, senders, latency, coverage = shown_by("fleet_trends")
-    assert {row["change"] for row in queues} == {"gone", "new"}  # each night, a sender has another receiver
+    incidents, days, findings, senders, latency, coverage = shown_by("fleet_trends")
     assert len(incidents) == 3
     assert sum(row["lost"] for row in incidents) > 0
     assert len(days) == len(coverage) >= 17

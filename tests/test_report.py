@@ -293,12 +293,6 @@ def test_incidents_come_worst_first_each_with_its_findings(morning: Tables) -> N
     assert len(re.findall(r'id="incident-[0-9a-f]', folded)) == 2
 
 
-def test_the_health_of_queues_names_what_changed(limited: str) -> None:
-    part = said(limited, "health")
-    assert "the changed ones first" in part
-    assert re.search(r'<span class="severity \w+">(worse|new|gone)</span>', part)
-
-
 def test_one_session_can_be_asked_for_with_names_beside_the_originals(morning: Tables) -> None:
     names = names_of(morning)
     (session,) = {row["session_id"] for row in morning["incidents"].to_dicts() if row["lost"]}

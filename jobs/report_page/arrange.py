@@ -62,7 +62,6 @@ def page(rows: Mapping[str, Rows], config: Config, place: str, since: datetime |
         "earlier": max(sum(row["count"] for row in rows["every_finding"]) - sum(row["findings"] for row in kinds), 0),
         "severities": SEVERITIES,
         "sessions": list(sessions.values()),
-        "health": _health(rows["health"]),
         "session_count": extent["sessions"],
         "unknown": [
             {"reason": reason, "why": REASONS.get(reason, reason), "arrivals": arrivals}
@@ -249,15 +248,6 @@ def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
         | ({} if told else {name: None for name in row if name.startswith("messages_")})
         for place, row in enumerate(rows["sessions"], 1)
     }
-
-
-def _health(rows: Rows) -> Rows:
-    """Returns the rows with milliseconds as whole numbers, and short names of their sessions."""
-    whole = ({name: round(value) for name, value in row.items() if name.endswith("_ms") and value} for row in rows)
-    return [
-        row | ms | {"short": " → ".join(map(_first_part, row["session_id"].split("->")))}
-        for row, ms in zip(rows, whole, strict=True)
-    ]
 
 
 def _first_part(queue_manager: str) -> str:

@@ -6,7 +6,6 @@ few rows, sums, what is drawn of the worst sessions, and the rows with the keys 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 
 import polars as pl
@@ -20,7 +19,6 @@ from schemas.replay import VERDICTS
 from udfs.derive.columns import PLACE, RANGE, SEQUENCE
 from udfs.derive.frames import ONE, Frames
 from udfs.derive.replay.acks import OF_ACKS
-from udfs.derive.report.health import HEALTH, changed_first, health
 from udfs.derive.report.messages import SHOWN, accepted_since, conflicts
 from udfs.derive.report.of_session import JUDGED, merged, of_scope, of_session
 from udfs.derive.report.page import (
@@ -123,10 +121,3 @@ def _with_sums(engine: Engine[T], few: Few) -> Few:
         ONE
     ]
     return {**few, **kinds, "quarantine": quarantined}
-
-
-def health_by_queue(engine: Engine[T], since: datetime | None, limit: int) -> pl.DataFrame:
-    """Returns at most `limit` rows of `health`, of all sessions."""
-    verdicts, outcomes = engine.read(VERDICTS, *HEALTH), engine.read(OUTCOMES)
-    rows = engine.gather(partial(health, since=since, limit=limit), verdicts=verdicts, outcomes=outcomes)[ONE]
-    return changed_first(rows, limit)

@@ -7,7 +7,6 @@ import polars as pl
 
 from udfs.derive.columns import are_in, count
 from udfs.derive.frames import Frames, derives
-from udfs.derive.report.health import HEALTH, changed_first, health
 from udfs.derive.report.messages import (
     QUEUE,
     harm_by_queue,
@@ -25,7 +24,7 @@ JUDGED = (
     *("stream_id", "stream_offset", "session_id", "scope_key", "replay_order", "captured_at", "captured_ns"),
     *("capture_id", "last_frame", "source_queue_manager", "destination_queue", "message_id", "content_hash"),
     *("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "accepted", "verdict", "reason"),
-    *("body_size", "ack_latency_ms", "final_ack_latency_ms"),
+    "ack_latency_ms",
 )
 """Columns of VERDICTS that a report takes from all rows."""
 
@@ -40,7 +39,6 @@ class Period(NamedTuple):
     first_ns: int
     step_ns: int
     saved_messages: int
-    listed_sessions: int
 
 
 @derives(("scope_key",), ("sequences",))
@@ -50,7 +48,9 @@ def of_scope(verdicts: pl.DataFrame, outcomes: pl.DataFrame, sequences: pl.DataF
     return {"verdicts": with_fate(verdicts, told.filter("chosen")), "outcomes": told}
 
 
-@derives(("session_id",), columns={"verdicts": (*HEALTH, "captured_ns", "reason", "fate")})
+@derives(
+    ("session_id",), columns={"verdicts": ("session_id", "captured_at", "captured_ns", "verdict", "reason", "fate")}
+)
 def of_session(verdicts: pl.DataFrame, outcomes: pl.DataFrame, *, period: Period) -> Frames:
     """Returns sums over whole sessions, few rows each; `merged` adds those of several calls.
 
@@ -61,17 +61,14 @@ def of_session(verdicts: pl.DataFrame, outcomes: pl.DataFrame, *, period: Period
     * `figures` are `session_figures` of the period.
     * `queues` are `harm_by_queue` of the outcomes that are `chosen`, and of the others.
     * `messages` are the `worst_messages` of those chosen.
-    * `health` has the first rows of `health`.
     """
-    ours = in_sessions(period.sessions)
-    within = ours & in_period(period.since)
+    within = in_sessions(period.sessions) & in_period(period.since)
     chosen = outcomes.filter("chosen")
     return {
         "arrivals": _arrivals(verdicts.with_columns(within.alias("within")), period),
         "figures": session_figures(verdicts.filter(within), chosen),
         "queues": harm_by_queue(outcomes, "chosen"),
         "messages": worst_messages(chosen, period.saved_messages).drop("chosen", "place"),
-        "health": health(verdicts.filter(ours), outcomes.filter(ours), period.since, period.listed_sessions),
     }
 
 
@@ -88,5 +85,4 @@ def merged(sums: Frames, period: Period) -> Frames:
         "arrivals": sums["arrivals"].group_by(_ARRIVAL).agg(pl.col("arrivals").sum()),
         "queues": summed_harm(sums["queues"], *_QUEUE),
         "messages": worst_messages(sums["messages"], period.saved_messages).drop("place"),
-        "health": changed_first(sums["health"], period.listed_sessions),
     }

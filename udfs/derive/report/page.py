@@ -107,7 +107,7 @@ def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options) -> Cho
     first_ns, step_ns = steps(whole, busy_hours(tables["captures"]))
     recent = in_period(since, "last_captured_at")
     return Chosen(
-        Period(since, options.session, first_ns, step_ns, options.saved_messages, options.listed_sessions),
+        Period(since, options.session, first_ns, step_ns, options.saved_messages),
         whole,
         tables["captures"].filter(recent),
         tables["streams"].filter(recent),
@@ -141,7 +141,6 @@ def listed(chosen: Chosen, sums: Frames, accepted: Frames, options: Options) -> 
         "kinds": findings_by_kind(chosen.findings),
         "findings": worst_findings(chosen.findings, options.listed_findings),
         "sessions": ranked_sessions(chosen.sessions, sums["figures"], chosen.findings, options.listed_sessions),
-        "health": sums["health"],
         "listed_messages": pl.concat(
             [take_turns(in_lists, options.listed_messages), in_conflict.head(options.listed_messages)], how="diagonal"
         ),
