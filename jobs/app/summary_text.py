@@ -20,7 +20,6 @@ _IN_OTHERS = {
     "severities",
     "findings_by_severity",
     "worst_incidents",
-    "decoded_alone",
     "books",
     "seconds",
 }
@@ -115,15 +114,20 @@ def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:
 
 def _what(incident: Mapping[str, Any]) -> str:
     """Returns the figures of an incident that are not 0 and what happened."""
+    named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident))
+    return f"{named or incident['outcome']}: {printable(incident['explanation'])}"
+
+
+def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Returns how many messages of an incident are lost, stuck and so on, each figure with its word; none that is 0."""
     waiting = incident["pending"] - incident["stuck"]
-    figures = [
+    figures = (
         (incident["lost"], "lost"),
         (incident["stuck"], "stuck"),
         (waiting, "more pending" if incident["stuck"] else "pending"),
         (incident["unknown"], "unknown"),
-    ]
-    named = ", ".join(f"{many:,} {word}" for many, word in figures if many)
-    return f"{named or incident['outcome']}: {printable(incident['explanation'])}"
+    )
+    return [(many, word) for many, word in figures if many]
 
 
 def _where(incident: Mapping[str, Any], report: str) -> list[str]:

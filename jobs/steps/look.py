@@ -92,8 +92,7 @@ def _write_report(engine: InProcess, config: Config, names: Names) -> None:
     from jobs.report_page.render import render  # noqa: PLC0415
     from jobs.steps import page  # noqa: PLC0415
 
-    collected = page.collected_rows(engine, config)
-    write_text(config.out, render(page.values(collected, config, "", names), names=names))
+    write_text(config.out, render(page.values(engine, config, "", names), names=names))
 
 
 def _add_proof(found: Summary, engine: InProcess) -> None:

@@ -60,14 +60,13 @@ def step(warehouse: Warehouse, config: Config) -> None:
         progress(f"report: nothing new in {place}")
         return
     names = Names.read(config.names_file)
-    collected = page.collected_rows(engine_of(warehouse), config)
-    write_text(place, render(page.values(collected, config, warehouse.place, names), made_from, names))
+    write_text(place, render(page.values(engine_of(warehouse), config, warehouse.place, names), made_from, names))
 
 
 def mark(warehouse: Warehouse, config: Config) -> str:
     """Returns a hash of a report's inputs: table versions, options, names, and the page's template and scripts."""
-    options = [{name: getattr(config, name) for name in page.OPTIONS}, arrange.changed_options(config), VERSION]
-    options.append(list(Names.read(config.names_file).rows()))
+    names = list(Names.read(config.names_file).rows())
+    options = [arrange.changed_options(config), VERSION, names]
     text = json.dumps([warehouse.versions(_TABLES), warehouse.place, options, files()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
