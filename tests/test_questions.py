@@ -9,7 +9,6 @@ from typing import Any
 import dpkt
 import duckdb
 import pytest
-from asked import ASKED
 from deltalake import DeltaTable
 from genie_space import PAGE, QUESTIONS
 from pyspark.sql import SparkSession
@@ -19,7 +18,7 @@ from weeks import write_nights
 from jobs.warehouse.catalog import REFERENCES, has_key, statements
 from schemas.history import MESSAGE_HISTORY, SQL, spark_sql
 from schemas.table import Table
-from schemas.tables import INTERNAL, TABLES
+from schemas.tables import TABLES
 from udfs import functions
 
 ROOT = Path(__file__).parents[1]
@@ -202,14 +201,3 @@ def test_what_unity_catalog_is_told_is_in_an_order_that_it_takes() -> None:
         referred = re.search(r"REFERENCES (\w+)$", statement)
         assert referred is None or referred[1] in known
     assert "ALTER TABLE outcomes ALTER COLUMN `label` SET TAGS ('msmq_replay' = 'names')" in dict(told).values()
-
-
-def test_each_page_of_a_table_begins_with_a_question_that_runs(
-    morning: tuple[SparkSession, duckdb.DuckDBPyConnection],
-) -> None:
-    spark, connection = morning
-    assert set(ASKED) == {MESSAGE_HISTORY, *TABLES} - set(INTERNAL)
-    for table, (question, query) in ASKED.items():
-        assert question.endswith("?")
-        assert re.search(rf"\bFROM {table.name}\b", query)
-        assert spark.sql(query).columns == connection.sql(query).columns

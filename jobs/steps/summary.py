@@ -134,7 +134,8 @@ def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str
     for table, column in columns:
         rows = dict(found[table.name].select(pl.col(column).cast(pl.String), "count").iter_rows())
         counts[table.name] = dict(sorted(rows.items(), key=lambda one: (-one[1], one[0] is not None, one[0])))
-    if messages := counts.get(MESSAGES.name):
+    if MESSAGES.name in counts:
+        messages = counts[MESSAGES.name]
         counts |= {"messages": sum(messages.values()), "transactional_messages": messages.get("true", 0)}
     books = counts[BOOKS.name]
     return counts | {"books": {"balanced": books.get("true", 0), "unbalanced": books.get("false", 0)}}
