@@ -51,7 +51,7 @@ docs: $(BIN)/.installed  ## write docs/wire-format.md, docs/tables.md, a page fo
 	$(BIN)/python tests/genie_space.py
 
 screenshot: run  ## docs/report.png, the picture of the README; needs Chromium
-	$(BIN)/python tests/screenshot.py $(OUT)/warehouse/report.html docs/report.png
+	$(BIN)/python tests/browser.py $(OUT)/warehouse/report.html docs/report.png
 
 fuzz: $(BIN)/.installed  ## look for packets that the decoder cannot stand; SECONDS=1800 for longer
 	$(BIN)/python -m pip install --quiet --group fuzz

@@ -104,13 +104,13 @@ def saved(browser: Browser, list_: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def drawn_pixels(browser: Browser, scheme: str, canvas: str) -> set[str]:
-    """The colours in the first such picture."""
+def drawn_pixels(browser: Browser, scheme: str) -> set[str]:
+    """The colours in the first picture."""
     browser.colours(scheme)
     wait(browser)
     return set(
         browser.run(
-            f"(() => {{ const canvas = document.querySelector('{canvas}');"
+            "(() => { const canvas = document.querySelector('figure.picture canvas');"
             "const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);"
             "const seen = new Set();"
             "for (let i = 0; i < data.length; i += 4) if (data[i + 3] === 255) seen.add(data.slice(i, i + 3).join());"
@@ -167,15 +167,15 @@ def test_the_figure_of_a_machine_leads_to_the_messages_accepted_from_it(shown: B
     assert len(saved(shown, "accepted")) == ACCEPTED
 
 
-def test_the_figure_of_an_outcome_leads_to_its_messages(shown: Browser) -> None:
-    for outcome, list_, match in (
-        ("displaced", "lost", f"{LOST} of {LOST}"),
-        ("stuck", "pending", f"104 of {PENDING}"),
-    ):
-        shown.run(f"document.querySelector('.answer a[data-outcome={outcome}]').click()")
-        wait(shown)
-        assert shown.run("location.hash") == f"#{list_}"
-        assert seen(shown, ".matching") == [f"{match} match."]
+@pytest.mark.parametrize(
+    ("outcome", "list_", "match"),
+    [("displaced", "lost", f"{LOST} of {LOST}"), ("stuck", "pending", f"104 of {PENDING}")],
+)
+def test_the_figure_of_an_outcome_leads_to_its_messages(shown: Browser, outcome: str, list_: str, match: str) -> None:
+    shown.run(f"document.querySelector('.answer a[data-outcome={outcome}]').click()")
+    wait(shown)
+    assert shown.run("location.hash") == f"#{list_}"
+    assert seen(shown, ".matching") == [f"{match} match."]
 
 
 def test_pictures_are_drawn_in_light_and_dark(shown: Browser) -> None:
@@ -183,23 +183,9 @@ def test_pictures_are_drawn_in_light_and_dark(shown: Browser) -> None:
     green, red = {"light": "26,127,55", "dark": "86,211,100"}, {"light": "207,34,46", "dark": "255,128,120"}
     bars = {"light": "rgb(207, 34, 46)", "dark": "rgb(255, 128, 120)"}
     for scheme in ("dark", "light"):
-        assert {green[scheme], red[scheme]} <= drawn_pixels(shown, scheme, "figure.picture canvas")
+        assert {green[scheme], red[scheme]} <= drawn_pixels(shown, scheme)
         colour = shown.run("getComputedStyle(document.querySelector('.bands .bar.error')).borderLeftColor")
         assert colour == bars[scheme]
-
-
-def test_long_times_without_traffic_are_short_strips(browser: Browser, file: Path, tmp_path: Path) -> None:
-    before, mark, rest = file.read_text().partition('<script type="application/json" id="data">')
-    text, end, after = rest.partition("</script>")
-    data = json.loads(text)
-    times = data["steps"]["t"]
-    strip = "245,246,248"  # --panel
-    for gap_ms in (0, 3 * 86_400_000):
-        data["steps"]["t"] = [ms + gap_ms * (place >= len(times) // 2) for place, ms in enumerate(times)]
-        changed = tmp_path / f"{gap_ms}.html"
-        changed.write_text(before + mark + json.dumps(data).replace("<", "\\u003c") + end + after)
-        browser.open(changed)
-        assert (strip in drawn_pixels(browser, "light", "#over-time canvas")) == bool(gap_ms)
 
 
 def test_a_screen_reader_and_a_keyboard_find_all(shown: Browser) -> None:
@@ -270,52 +256,36 @@ def test_the_card_of_an_incident_says_where_since_when_which_machines_and_what_t
 
 
 @pytest.mark.parametrize(
-    ("machine", "lost", "pending", "incidents"),
+    ("by", "value", "lost", "pending", "incidents"),
     [
-        pytest.param("west", LOST, 0, 1, id="name"),
-        pytest.param(COPY, None, 0, 1, id="the address of one machine"),
-        pytest.param("hub", LOST, PENDING, 4, id="the receiver"),
-        pytest.param("cd43b96c", 0, 0, 2, id="nothing lost"),
+        ("managers", "west", LOST, 0, 1),
+        ("managers", COPY, None, 0, 1),  # some of the lost ones: those that it sent itself
+        ("managers", "hub", LOST, PENDING, 4),
+        ("managers", "cd43b96c", 0, 0, 2),
+        ("queue", "SHELVES", 0, 2, 3),
+        ("queue", "hub\\private$\\stock", 0, 2, 3),
+        ("queue", "no such queue", 0, 0, 0),
+        ("kind", "error", LOST, 104, 4),
+        ("kind", "warning", 0, PENDING - 104, 4),
+        ("kind", "displaced", LOST, 0, 4),
+        ("kind", "awaited", 0, 1, 4),
+        ("severity", "info", LOST, PENDING, 2),
     ],
 )
-def test_a_machine_finds_all_that_belongs_to_it(
-    shown: Browser, machine: str, lost: int | None, pending: int, incidents: int
+def test_filters_choose_messages_beyond_those_listed_incidents_and_their_bands(
+    shown: Browser, by: str, value: str, lost: int | None, pending: int, incidents: int
 ) -> None:
-    """Of the clone, each machine has the messages that it sent itself: some of those that are lost, not all."""
-    choose(shown, managers=machine)
-    matching = shown.run("[...document.querySelectorAll('section.messages .matching')].map(one => one.textContent)")
-    found = [int(text.split()[0].replace("None", "0")) for text in matching[:2]]
+    choose(shown, "incident-filters" if by == "severity" else "message-filters", **{by: value})
+    found = [len(saved(shown, name)) for name in ("lost", "pending")]
     assert found == [lost, pending] if lost is not None else 0 < found[0] < LOST
     assert shown.run("document.querySelectorAll('details.incident:not([hidden])').length") == incidents
     assert shown.run("document.querySelectorAll('.bands > li:not([hidden])').length") == incidents
-
-
-@pytest.mark.parametrize("queue", ["SHELVES", "hub\\private$\\stock"])
-def test_a_queue_finds_messages_beyond_the_list_and_incidents_with_several_queues(shown: Browser, queue: str) -> None:
-    worst = shown.run("document.querySelector('details.incident').id")
-    choose(shown, "incident-filters", queue=queue)
-    assert shown.run("document.querySelector('#message-filters [data-by=queue]').value") == queue
-    assert seen(shown, "details.incident", "id")[0] == worst
-    assert seen(shown, "#pending .found caption") == ["More that match, without what proves it"]
-    assert shown.run("document.querySelector('#pending .save span').textContent") == "As CSV, the 2 that match:"
-    assert [row["destination_queue"] for row in saved(shown, "pending")] == [STOCK] * 2
-    choose(shown, queue="no such queue")
-    assert seen(shown, "details.incident", "id") == []
-    choose(shown, queue="")
-    assert shown.run("document.querySelector('#pending .save span').textContent") == f"As CSV, all {PENDING}:"
-
-
-def test_messages_and_incidents_are_chosen_by_severity_and_outcome(shown: Browser) -> None:
-    rows = LOST + PENDING + ACCEPTED + 1
-    graver = {"error": LOST + 104, "warning": PENDING - 104, "info": ACCEPTED + 1}
-    figures = graver | {"displaced": LOST, "awaited": 1, "stuck": 104, "accepted": ACCEPTED}
-    for kind, many in figures.items():
-        choose(shown, kind=kind)
-        assert shown.run("document.getElementById('messages-filtered').textContent") == f"{many} of {rows} rows", kind
-    choose(shown, "incident-filters", severity="info")
-    assert len(seen(shown, "details.incident", "id")) == 2
-    assert shown.run("document.getElementById('repaired').open")
-    assert shown.run("document.getElementById('incidents-filtered').textContent") == "2 of 4 listed"
+    if by == "severity":
+        assert len(seen(shown, "#repaired[open] details.incident")) == incidents  # which are folded otherwise
+    if by == "queue":
+        assert shown.run("document.querySelector('#incident-filters [data-by=queue]').value") == value
+        assert len(seen(shown, "#pending .found tbody tr")) == pending
+        assert f"As CSV, the {pending} that match:" in seen(shown, "#pending .save span")
 
 
 def test_a_saved_list_holds_nothing_that_a_spreadsheet_takes_for_a_formula(
