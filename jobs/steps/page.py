@@ -8,7 +8,7 @@ from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.report_page import arrange
 from jobs.reporting.flow import REPORTED, Few, collect, read_few
-from jobs.steps.headline import NOT_TOLD, headline_figures, located
+from jobs.steps.headline import NOT_TOLD, headline_figures
 from schemas.outcomes import Outcome, count_column
 from udfs.derive.report.period import begin_of_last_run
 
@@ -20,12 +20,15 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
     numbers = arrange.numbers(rows)
     figures = headline_figures(
         {outcome: numbers[count_column(outcome)] for outcome in Outcome},
-        **{name: numbers[name] for name in ("stuck", "missing_bytes", "unjudged", "errors")},
+        rows["places"],
+        rows["machines"],
+        names,
+        **{name: numbers[name] for name in ("missing_bytes", "unjudged", "errors")},
     )
     return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,
         "numbers": numbers,
-        "headline": located(figures, rows["places"], rows["machines"], names)._asdict(),
+        "headline": figures._asdict(),
     }
 
 

@@ -8,7 +8,7 @@ import polars as pl
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.reporting.flow import SUMMARIZED, accepted, read_few
-from jobs.steps.headline import NOT_TOLD, headline, headline_figures, located, second
+from jobs.steps.headline import NOT_TOLD, headline, headline_figures, second
 from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, MESSAGES
@@ -75,14 +75,16 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     outcomes = {outcome.value: sums[count_column(outcome)] for outcome in Outcome}
     figures = headline_figures(
         outcomes,
-        stuck=where["stuck"],
+        where,
+        machines_to_blame(incidents),
+        names or Names(),
         missing_bytes=sums["missing_bytes"],
         unjudged=sums["unjudged"],
         errors=severities[Severity.ERROR.value],
     )
     taken = accepted_by_sender(incidents, accepted(engine, incidents)["counts"])
     return {
-        "headline": headline(located(figures, where, machines_to_blame(incidents), names or Names())),
+        "headline": headline(figures),
         "outcomes": {name: count for name, count in outcomes.items() if count},
         "lost": figures.lost,
         "lost_by": lost_by(queues),
