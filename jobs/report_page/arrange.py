@@ -47,17 +47,16 @@ REASONS: Mapping[str, str] = {
 
 
 def page(rows: Mapping[str, Any], config: Config, place: str) -> Row:
-    """Returns all values that the template uses, but for those of its first sentence."""
+    """Returns the rows and all else that the template uses, but for its first sentence."""
     sessions, proof = _sessions(rows), witnesses(rows)
     kinds = sorted(rows["kinds"], key=lambda row: (SEVERITIES.index(row["severity"]), -row["findings"], row["kind"]))
     alone = _group(rows["findings"], ("severity", "kind"))
     since = rows["since"]
     return {
+        **rows,
         "place": place,
         "only": list(config.session),
         "since": None if since is None else f"{since:%Y-%m-%d %H:%M:%S}",
-        "first_ns": rows["first_ns"],
-        "last_ns": rows["last_ns"],
         "messages": _messages(rows, proof),
         "kinds": [row | {"listed": _with_proof(alone[row["severity"], row["kind"]], proof, sessions)} for row in kinds],
         "incidents": _incidents(rows, proof, sessions),
@@ -65,17 +64,12 @@ def page(rows: Mapping[str, Any], config: Config, place: str) -> Row:
         "incident_outcomes": [outcome.value for outcome in IncidentOutcome],
         "severities": SEVERITIES,
         "sessions": list(sessions.values()),
-        "session_count": rows["session_count"],
         "unknown": [
             {"reason": reason, "why": REASONS.get(reason, reason), "arrivals": arrivals}
             for (verdict, reason), arrivals in sorted(_counts(rows["arrivals"], "verdict", "reason").items(), key=str)
             if verdict == Verdict.UNKNOWN.value
         ],
-        "caveats": rows["caveats"],
-        "damages": rows["damages"],
         "data": _data(rows) | saved(rows),
-        "reads_reported": rows["reads_reported"],
-        "told": rows["told"],
         "meaning": {outcome.value: text for outcome, text in MEANING.items()} | {ACCEPTED: _ACCEPTED_MEANING},
         "accepted_in_conflict": sum(sum(one["messages"].values()) for one in rows["accepted"].values()),
         "version": VERSION,
