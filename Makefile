@@ -50,7 +50,7 @@ docs: $(BIN)/.installed  ## write docs/wire-format.md, docs/tables.md, a page fo
 	$(BIN)/python tests/document.py
 
 screenshot: run  ## docs/report.png, the picture of the README; needs Chromium
-	$(BIN)/python tests/screenshot.py $(OUT)/warehouse/report.html docs/report.png
+	$(BIN)/python tests/browser.py $(OUT)/warehouse/report.html docs/report.png
 
 zip: $(BIN)/.installed  ## dist/msmq_replay.zip for spark-submit --py-files
 	mkdir -p dist && $(BIN)/python -m zipfile -c dist/msmq_replay.zip schemas udfs jobs conf

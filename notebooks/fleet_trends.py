@@ -11,34 +11,16 @@
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.engine.on_spark import OnSpark
-from jobs.reporting.few import read_few
-from jobs.reporting.flow import health_by_queue
 from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
 from schemas.incidents import INCIDENTS
-from schemas.ingest import CAPTURES, STREAMS
+from schemas.ingest import STREAMS
 from schemas.replay import FINDINGS, VERDICTS, Verdict
-from udfs.derive.frames import to_arrow
-from udfs.derive.report.period import begin_of_last_run
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
 chosen = ask(spark, globals().get("dbutils"), "names_file")
 warehouse = chosen_warehouse(spark, chosen)
 verdicts = warehouse.read(VERDICTS)
-
-# COMMAND ----------
-
-# MAGIC %md
-# MAGIC ## Health by queue
-# MAGIC The last run's captures and the traffic before: what is worse, gone or new, and how long acknowledgments take.
-
-# COMMAND ----------
-
-engine = OnSpark(warehouse)
-last_run = begin_of_last_run(read_few(engine, CAPTURES)["captures"])
-queues = health_by_queue(engine, last_run, limit=200)
-display(with_names(spark.createDataFrame(to_arrow(queues)), chosen))
 
 # COMMAND ----------
 

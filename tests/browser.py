@@ -1,4 +1,7 @@
-"""A headless Chromium, told what to do over DevTools through two pipes. No package is needed for it."""
+"""A headless Chromium, told what to do over DevTools through two pipes. No package is needed for it.
+
+`python tests/browser.py out/warehouse/report.html docs/report.png` takes the picture of the README.
+"""
 
 import base64
 import itertools
@@ -6,8 +9,10 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -107,10 +112,9 @@ class Browser:
         """Prefer light or dark colours."""
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def picture(self, file: Path, *, whole: bool = False) -> None:
-        """Write what is seen, or the whole page, as a PNG."""
-        data = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
-        file.write_bytes(base64.b64decode(data))
+    def picture(self, file: Path) -> None:
+        """Write what is seen as a PNG."""
+        file.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
 
     def complaints(self) -> list[str]:
         """Exceptions, errors and warnings of the page so far."""
@@ -131,3 +135,16 @@ class Browser:
         self.ask("Runtime.evaluate", expression="0")
         asked = (event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent")
         return [what["request"]["url"] for what in asked]
+
+
+def main(page: Path, picture: Path) -> None:
+    """Writes what a browser of 1280 by 900 points shows first of a report, without the path to this checkout."""
+    with TemporaryDirectory(ignore_cleanup_errors=True) as home, Browser(Path(home)) as browser:
+        browser.colours("light")
+        browser.open(page)
+        browser.run(f"document.querySelector('header code').textContent = {json.dumps(str(page.parent))}")
+        browser.picture(picture)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

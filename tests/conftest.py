@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from warehouses import CAPTURES, config, night_of_orders
+from warehouses import CAPTURES, config
 
 from jobs.app.command import Summary
 from jobs.app.spark_session import FOR_FEW_ROWS, open_session
@@ -65,7 +65,7 @@ def as_for_large_captures(spark: SparkSession) -> Iterator[None]:
 def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
     """The warehouse of one capture, with its report, only to be read, and the summary of its night."""
     warehouse = tmp_path_factory.mktemp("orders") / "ware house"
-    return warehouse, nightly.run(spark, night_of_orders(warehouse))
+    return warehouse, nightly.run(spark, config(warehouse, CAPTURES / "orders.pcapng"))
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from asked import ASKED
-
 from jobs.app.config import DECLARED, DEFAULTS
 from schemas import wire
 from schemas.history import MESSAGE_HISTORY, SQL, spark_sql
@@ -95,11 +93,9 @@ def table_page(table: Table) -> str:
     layout = f" Clustered by: {_codes(table.clustered_by)}." if table.clustered_by else ""
     layout += f" File statistics: {_codes(table.statistics_columns)}." if table.statistics else ""
     note = " An internal table: the next run needs it, and its columns may change." if table in INTERNAL else ""
-    asked = ASKED.get(table)
     return _page(
         f"# {table.name}",
         _NOTE,
-        *((f"**{asked.question}**", _sql(asked.query)) if asked else ()),
         f"{table.comment} Key: {_codes(table.key)}.{layout} Times are UTC.{note} [All tables](../tables.md)",
         _table(("column", "type", "null", "meaning"), columns),
         *(_STATEMENTS if table is MESSAGE_HISTORY else ()),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from html import unescape
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import polars as pl
 from warehouses import derived
@@ -14,8 +15,11 @@ from jobs.app.config import Config
 from jobs.app.names import Names
 from jobs.engine.in_process import InProcess
 from jobs.report_page import render
+from jobs.reporting import flow
 from jobs.simulator import simulate
 from jobs.steps import page
+from udfs.derive.report import findings, pictures, sessions
+from udfs.derive.report import page as chosen
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}\u2028\u202e\x1b[2J\x85\U000e0041\n"
 ORDERS, STOCK = (f"DIRECT=OS:hub\\private$\\{name}" for name in ("orders", "stock"))
@@ -66,15 +70,22 @@ def names_of(tables: Tables) -> Names:
 
 
 def report(tables: Tables, names: Names | None = None, **options: Any) -> str:
-    config = Config.load({"warehouse": "w", "listed_messages": LISTED} | options, None)
-    collected = page.collected_rows(InProcess(load=lambda table, *_: tables[table.name]), config)
-    return render.render(page.values(collected, config, "w", names or Names()), names=names)
+    """Returns the page, with LISTED messages in each list."""
+    config = Config.load({"warehouse": "w"} | options, None)
+    engine = InProcess(load=lambda table, *_: tables[table.name])
+    with mock.patch.object(chosen, "LISTED_MESSAGES", LISTED):
+        return render.render(page.values(engine, config, "w", names or Names()), names=names)
 
 
 def limited_report(tables: Tables) -> str:
     """Returns the page of hostile tables, with less room than they have findings and sessions."""
-    room = {"listed_findings": 1, "listed_sessions": 2, "drawn_sessions": 1, "drawn_points": 50}
-    return report(hostile(tables), None, since="2026-03-03 08:00:00", **room)
+    with (
+        mock.patch.object(findings, "LISTED_FINDINGS", 1),
+        mock.patch.object(sessions, "LISTED_SESSIONS", 2),
+        mock.patch.object(flow, "DRAWN_SESSIONS", 1),
+        mock.patch.object(pictures, "DRAWN_POINTS", 50),
+    ):
+        return report(hostile(tables), since="2026-03-03 08:00:00")
 
 
 def said(html: str, section: str = "") -> str:

@@ -11,7 +11,6 @@ import pytest
 from jobs import cli
 from jobs.app.config import Config
 from jobs.app.errors import UsageError
-from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.text_files import write_text
 
@@ -54,7 +53,6 @@ WHY = "it is a folder, a pipe or a device, and no regular file"
 READ: dict[str, Callable[[str], object]] = {
     "The configuration": lambda path: Config.load({}, path),
     "The names file": Names.read,
-    "The file of muted findings": read_muted,
 }
 
 

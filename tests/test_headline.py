@@ -3,8 +3,14 @@
 import pytest
 
 from jobs.app.names import Names
-from jobs.steps.headline import headline, headline_figures, located
+from jobs.steps.headline import headline, headline_figures
 from schemas.outcomes import Outcome
+
+NOWHERE = {
+    f"{what}{part}": value
+    for what in ("lost", "stuck")
+    for part, value in {"": 0, "_since_ns": None, "_queue": None, "_queues": 0}.items()
+}
 
 
 @pytest.mark.parametrize(
@@ -28,30 +34,38 @@ from schemas.outcomes import Outcome
             | {Outcome.DELIVERED_AFTER_REFUSAL: 4},
             {"stuck": 1},
             (
-                "1 message is stuck. Also: 7 pending (1 of them stuck), 1 expired unseen, 3 not read, 4 delivered "
-                "after refusal."
+                "1 message is stuck, to Q, and still at the end of the captures. Also: 7 pending (1 of them stuck), "
+                "1 expired unseen, 3 not read, 4 delivered after refusal."
             ),
         ),
         (
             {Outcome.DISPLACED: 21, Outcome.PENDING: 124},
             {"stuck": 104, "errors": 9},
-            "21 messages were lost: 21 displaced. 104 messages are stuck. Also: 124 pending (104 of them stuck).",
+            (
+                "21 messages were lost: 21 displaced. 104 messages are stuck, to Q, and still at the end of the "
+                "captures. Also: 124 pending (104 of them stuck)."
+            ),
         ),
     ],
 )
 def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
     counts: dict[str, int], figures: dict[str, int], said: str
 ) -> None:
-    assert headline(headline_figures(counts, **figures)) == said
+    stuck = figures.get("stuck", 0)
+    places = NOWHERE | {"stuck": stuck, "stuck_queue": "Q", "stuck_queues": 1}
+    doubts = {name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "errors")}
+    assert headline(headline_figures(counts, places, [], Names(), **doubts)) == said
 
 
 def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> None:
-    figures = headline_figures({Outcome.DISPLACED: 21, Outcome.PENDING: 3}, stuck=2)
-    places = {"lost": 21, "lost_since_ns": 1_772_526_266_713_599_000, "lost_queue": "Q", "lost_queues": 2}
-    places |= {"stuck": 2, "stuck_since_ns": None, "stuck_queue": None, "stuck_queues": 1}
-    names = Names({"10.20.0.2": "South"}, {"q": "Orders"})
+    places = NOWHERE | {"lost": 21, "lost_since_ns": 1_772_526_266_713_599_000, "lost_queue": "Q", "lost_queues": 2}
+    places |= {"stuck": 2, "stuck_queues": 1}
     machines = ["10.20.0.123", "10.20.0.2", "10.20.0.4", "10.20.0.5"]
-    assert headline(located(figures, places, machines, names)) == (
+    names = Names({"10.20.0.2": "South"}, {"q": "Orders"})
+    figures = headline_figures(
+        {Outcome.DISPLACED: 21, Outcome.PENDING: 3}, places, machines, names, missing_bytes=0, unjudged=0, errors=0
+    )
+    assert headline(figures) == (
         "21 messages were lost since 2026-03-03 08:24:26 UTC, most of them to Orders (Q): 21 displaced. "
         "2 messages are stuck, to a queue that is not named, and still at the end of the captures. "
         "Go to 10.20.0.123, 10.20.0.2 (South), 10.20.0.4 and 1 more machine. "

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from warehouses import CAPTURES, night_of_orders
+from warehouses import CAPTURES, config
 
 from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import Summary
@@ -33,7 +33,7 @@ def recall(night: Config) -> Summary | None:
 @pytest.fixture
 def again(spark: SparkSession, orders: tuple[Path, Summary]) -> Config:
     """The options of the night of `orders`, which was the last one there."""
-    night = night_of_orders(orders[0])
+    night = config(orders[0], CAPTURES / "orders.pcapng")
     if recall(night) is None:  # another test has asked for another report since
         nightly.run(spark, night)
     return night
@@ -46,7 +46,7 @@ def test_the_same_night_is_known_again(orders: tuple[Path, Summary], again: Conf
 
 def test_it_needs_no_java(orders: tuple[Path, Summary], tmp_path: Path) -> None:
     options = tmp_path / "options.toml"
-    options.write_text("[report]\nlisted_findings = 25\nlisted_sessions = 200\n")
+    options.write_text("[report]\nsince = 'last'\n")
     night = ["--captures", str(CAPTURES / "orders.pcapng"), "--warehouse", str(orders[0]), "--config", str(options)]
     done = subprocess.run(
         [sys.executable, "-m", "jobs.cli", "nightly", "--json", "--fail-on", "duplicate", *night],
@@ -65,7 +65,7 @@ def test_it_needs_no_java(orders: tuple[Path, Summary], tmp_path: Path) -> None:
     [
         {"scope": "queue"},
         {"names": "hash"},
-        {"drawn_points": 7},
+        {"since": "all"},
         {"captures": tuple(str(CAPTURES / name) for name in ("orders.pcapng", "branches_00000.pcap.gz"))},
         {"out": "there/is/no/such/report.html"},
     ],

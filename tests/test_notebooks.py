@@ -1,7 +1,6 @@
 """Each notebook from top to bottom, on weeks of simulated nights."""
 
 import re
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,17 +16,21 @@ from schemas.replay import Verdict
 
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 _CELL = re.compile(r"^# COMMAND -+$", re.MULTILINE)
+NAMED = ["the name", "the name"]
+"""Of a sender and of a queue."""
 _MAGIC = re.compile(r"^# MAGIC %(\w+)", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def weeks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def weeks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Seventeen nights: three weeks, as a week begins on Monday."""
+    assert spark  # the notebooks take the active session
     warehouse = tmp_path_factory.mktemp("weeks")
     write_nights(warehouse, 17)
-    spark.conf.set("msmq.warehouse", str(warehouse))
-    yield warehouse
-    spark.conf.unset("msmq.warehouse")
+    rows = DeltaTable(str(warehouse / "outcomes")).to_pyarrow_table().to_pylist()
+    originals = {row[name] for row in rows for name in ("source_queue_manager", "destination_queue")}
+    (warehouse / "names.csv").write_text("\n".join(["original,name", *(f"{one},the name" for one in originals)]))
+    return warehouse
 
 
 def cells(notebook: str) -> list[str]:
@@ -54,24 +57,28 @@ class Widgets:
         return self.values.get(name, self.asked[name])
 
 
-def shown_by(notebook: str, **names: Any) -> list[list[dict[str, Any]]]:
-    """The rows of each `display` of the notebook, run from top to bottom in one namespace with these names."""
+def shown_by(notebook: str, warehouse: Path, **widgets: str) -> list[list[dict[str, Any]]]:
+    """The rows of each `display` of the notebook, run from top to bottom in one namespace with these widgets."""
     shown: list[list[dict[str, Any]]] = []
 
     def display(rows: DataFrame) -> None:
         shown.append([row.asDict() for row in rows.limit(1_000).collect()])
 
-    names |= {"display": display}
+    chosen = Widgets(warehouse=str(warehouse), **widgets)
+    names: dict[str, Any] = {"display": display, "dbutils": SimpleNamespace(widgets=chosen)}
     for cell in cells(notebook):
         exec(compile(cell, notebook, "exec"), names)  # noqa: S102 - the product's own cells
+    assert {"catalog", "schema", "warehouse", "names_file"} <= set(chosen.asked)
     return shown
 
 
-@pytest.mark.usefixtures("weeks")
-def test_a_first_look_shows_what_was_lost_captures_and_what_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    lost, incidents, captures, quarantine, unbalanced, verdicts, refused = shown_by("first_look")
+def test_a_first_look_shows_what_was_lost_captures_and_what_was_refused(
+    weeks: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = shown_by("first_look", weeks, names_file=f"{weeks}/names.csv")
+    lost, incidents, captures, quarantine, unbalanced, verdicts, refused = shown
     assert " messages were lost since " in capsys.readouterr().out
-    assert {row["outcome"] for row in lost} == {"displaced"}
+    assert {(row["outcome"], row["sender_name"], row["queue_name"]) for row in lost} == {("displaced", *NAMED)}
     assert [row["outcome"] for row in incidents][:3] == ["lost", "lost", "unknown"]
     assert [row["status"] for row in captures] == ["ok"]
     assert {row["stage"] for row in quarantine} == {"framing"}
@@ -81,47 +88,26 @@ def test_a_first_look_shows_what_was_lost_captures_and_what_was_refused(capsys: 
     assert refused
 
 
-def test_a_names_file_puts_names_beside_the_originals(weeks: Path, tmp_path: Path) -> None:
-    rows = DeltaTable(str(weeks / "outcomes")).to_pyarrow_table().to_pylist()
-    file = tmp_path / "names.csv"
-    originals = {row[name] for row in rows for name in ("source_queue_manager", "destination_queue")}
-    file.write_text("\n".join(["original,name", *(f"{original},the name" for original in originals)]))
-    widgets = Widgets(warehouse=str(weeks), names_file=str(file))
-    lost, incidents, *_ = shown_by("first_look", dbutils=SimpleNamespace(widgets=widgets))
-    assert {(row["sender_name"], row["queue_name"]) for row in lost} == {("the name", "the name")}
-    assert {row["source_queue_manager"] for row in lost} <= originals
-    assert "the name" in {row["sender_name"] for row in incidents}
-    worst, became, incidents, findings, *_ = shown_by("one_session", dbutils=SimpleNamespace(widgets=widgets))
-    with_queue = [row for part in (became, incidents, findings) for row in part if row["destination_queue"]]
-    assert {row["queue_name"] for row in with_queue} == {"the name"}
-    assert worst[0]["sender_name"] == "the name"
-    *_, senders, _, _ = shown_by("fleet_trends", dbutils=SimpleNamespace(widgets=widgets))
-    assert {row["sender_name"] for row in senders} == {"the name"}
-
-
-def test_widgets_choose_folder_and_period(weeks: Path) -> None:
-    widgets = Widgets(warehouse=str(weeks), since="2026-03-17T00:00")
-    lost, incidents, *_ = shown_by("first_look", dbutils=SimpleNamespace(widgets=widgets))
-    assert set(widgets.asked) == {"catalog", "schema", "warehouse", "since", "names_file"}
+def test_widgets_choose_tables_and_period(spark: SparkSession, weeks: Path) -> None:
+    lost, incidents, *_ = shown_by("first_look", weeks, since="2026-03-17T00:00")
     assert len(lost) == 21
     assert all(row["last_seen_at"] >= datetime(2026, 3, 17) for row in lost)  # noqa: DTZ001 - Spark's own, in UTC
     assert len(incidents) > 0
-
-
-@pytest.mark.usefixtures("weeks")
-def test_a_schema_is_chosen_before_a_folder(spark: SparkSession) -> None:
     chosen = ask(spark, SimpleNamespace(widgets=Widgets(catalog="main", schema="msmq")))
-    assert chosen_warehouse(spark, chosen).catalog_schema == "main.msmq"
+    assert chosen_warehouse(spark, chosen).catalog_schema == "main.msmq"  # before a folder
     assert chosen_warehouse(spark, chosen | {"schema": ""}).folder == "out/warehouse"
+    spark.conf.set("msmq.warehouse", str(weeks))  # where there are no widgets
+    assert chosen_warehouse(spark, ask(spark, None)).folder == str(weeks)
+    spark.conf.unset("msmq.warehouse")
 
 
-@pytest.mark.usefixtures("weeks")
-def test_one_session_is_shown_message_by_message() -> None:
-    worst, became, incidents, findings, messages, latency, *others = shown_by("one_session")
-    streams, holes, quarantine, captures, _ = others
+def test_one_session_is_shown_message_by_message(weeks: Path) -> None:
+    shown = shown_by("one_session", weeks, names_file=f"{weeks}/names.csv")
+    worst, became, incidents, findings, messages, latency, streams, holes, quarantine, captures, _ = shown
+    assert [row["sender_name"] for row in worst] == NAMED[:1]
     assert became[0]["outcome"] == "displaced"
     assert {row["outcome"] for row in incidents} == {"lost"}
-    assert len(worst) == 1
+    assert {row["queue_name"] for row in (*became, *incidents, *findings) if row["destination_queue"]} == {NAMED[1]}
     assert captures
     assert {f"{row['sender']}->{row['receiver']}" for row in streams} == {worst[0]["session_id"]}
     assert {row["kind"] for row in findings} >= {"two_addresses", "duplicates_differ"}
@@ -132,17 +118,15 @@ def test_one_session_is_shown_message_by_message() -> None:
 
 
 def test_one_packet_is_decoded_in_sql(demo: Path) -> None:
-    widgets = Widgets(warehouse=str(demo))
-    *_, (decoded,) = shown_by("one_session", dbutils=SimpleNamespace(widgets=widgets))
+    *_, (decoded,) = shown_by("one_session", demo)
     assert decoded["packet"]["decodes"]
     assert decoded["message_properties"]["label"] == "West order 574426"
     assert decoded["transaction_header"]["tx_sequence_number"] == 1
 
 
-@pytest.mark.usefixtures("weeks")
-def test_trends_are_shown_by_day_and_week() -> None:
-    queues, incidents, days, findings, senders, latency, coverage = shown_by("fleet_trends")
-    assert {row["change"] for row in queues} == {"gone", "new"}  # each night, a sender has another receiver
+def test_trends_are_shown_by_day_and_week(weeks: Path) -> None:
+    shown = shown_by("fleet_trends", weeks, names_file=f"{weeks}/names.csv")
+    incidents, days, findings, senders, latency, coverage = shown
     assert len(incidents) == 3
     assert sum(row["lost"] for row in incidents) > 0
     assert len(days) == len(coverage) >= 17
@@ -150,6 +134,6 @@ def test_trends_are_shown_by_day_and_week() -> None:
         row[verdict] for row in days for verdict in set(Verdict) - {Verdict.IN_ORDER}
     )
     assert len({row["week"] for row in findings}) == len(latency) == 3
-    assert senders
+    assert {row["sender_name"] for row in senders} == {NAMED[0]}
     assert all(0 <= row["before"] < row["last_week"] <= 1 for row in senders)
     assert sum(row["missing_bytes"] for row in coverage) > 0

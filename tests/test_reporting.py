@@ -1,26 +1,21 @@
 """Reports and summaries list and count the rows of literal tables; books are balanced."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import polars as pl
 import pytest
 from table_frames import arrival, empty, message, rows_of
 
-from jobs.app.muted import Muted
 from jobs.engine.in_process import InProcess
 from jobs.reporting import balancing
-from jobs.reporting.few import REPORTED, read_few
-from jobs.reporting.flow import Collected, collect
-from jobs.steps.summary import summary as summary_of
-from jobs.steps.summary import with_muted
+from jobs.reporting.flow import REPORTED, collect, read_few
 from schemas.ingest import BOOKS, CAPTURES, Book
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, Verdict
 from udfs.derive.frames import Frames
-from udfs.derive.report import findings as listed
-from udfs.derive.report import messages, period, sessions, summary
-from udfs.derive.report.page import Options, proofs, witness_keys
-from udfs.derive.report.pictures import asked, carriers, holes, order_acks, pictures, points, stairs
+from udfs.derive.report import findings, messages, period, pictures, sessions, summary
+from udfs.derive.report.page import WITNESSES, proofs, witness_columns, witness_keys
 
 SINCE = datetime(2026, 3, 3, tzinfo=UTC)
 BEFORE, AFTER = SINCE - timedelta(hours=1), SINCE + timedelta(hours=1)
@@ -31,20 +26,18 @@ def engine(tables: Frames) -> InProcess:
     return InProcess(load=lambda table, *_: tables[table.name])
 
 
-def reported(tables: Frames, options: Options) -> Collected:
+def reported(tables: Frames, since: datetime | None, *session: str) -> dict[str, Any]:
     held = engine(tables)
-    return collect(held, read_few(held, *REPORTED), options)
+    return collect(held, read_few(held, *REPORTED), since, session)
 
 
 @pytest.mark.parametrize("session", [(), ("a->b",)])
 @pytest.mark.parametrize("since", [None, SINCE])
-def test_a_report_of_nothing_has_rows_of_each_kind(since: datetime | None, session: tuple[str, ...]) -> None:
-    options = Options(since, session, (("duplicates", ""),), 50, 5000, 100, 25, 200, 20, 3, 2000)
-    rows = reported(empty(), options).rows
-    one_row = {"extent", "outcome_counts", "places", "final_acks", "unjudged"}
-    assert {name for name, found in rows.items() if len(found) == 1} == one_row
-    assert rows["outcome_counts"][0]["told"]
-    assert rows["final_acks"] == [{"any": False}]
+def test_a_report_of_nothing_has_no_rows(since: datetime | None, session: tuple[str, ...]) -> None:
+    rows = reported(empty(), since, *session)
+    assert not [name for name, found in rows.items() if isinstance(found, list) and found]
+    assert rows["told"]
+    assert (rows["since"], rows["first_ns"], rows["places"]["lost"]) == (None, None, 0)
 
 
 def some() -> Frames:
@@ -58,49 +51,36 @@ def some() -> Frames:
         {"session_id": "a"},
         {"session_id": "b"},
         {"session_id": "c", "last_captured_at": BEFORE},
-        receiver="r", **heard | verdict_counts,
+        sender="s", receiver="r", **heard | verdict_counts,
     )  # fmt: skip
-    tables["sequences"] = rows_of(
-        SEQUENCES, *({"scope_key": one, "delivered": 0} for one in "ab"), tx_sequence_id=1, last_captured_at=AFTER
-    )
+    ended = {"a": AFTER, "b": AFTER, "c": BEFORE}
+    sequences = ({"scope_key": one, "last_captured_at": at} for one, at in ended.items())
+    tables["sequences"] = rows_of(SEQUENCES, *sequences, tx_sequence_id=1, delivered=0)
     arrivals = [arrival(1, scope=one, session=one) | {"captured_at": AFTER} for one in "ab"]
     arrivals.append(arrival(2, scope="a", session="a") | {"captured_at": BEFORE})
     tables["verdicts"] = rows_of(VERDICTS, *arrivals, tx_sequence_id=1, tx_sequence_number=1, content_hash=1)
     lost = message(1, Outcome.PASSED_BY, lost=True, numbers=1, stuck=False, tx_sequence_id=1)
-    tables["outcomes"] = rows_of(OUTCOMES, *(lost | {"session_id": one, "scope_key": one} for one in "ab"))
+    tables["outcomes"] = rows_of(OUTCOMES, *(lost | {"session_id": one, "scope_key": one} for one in "abc"))
     found = ({"session_id": one, "found_at": at} for one in "ab" for at in (BEFORE, AFTER))
     tables["findings"] = rows_of(FINDINGS, *found, kind="duplicates", severity="info", messages=1, witness=[])
     return tables
 
 
-OF_ONE = Options(SINCE, ("a",), (), 50, 5000, 100, 25, 200, 20, 3, 2000)
-
-
 def test_a_report_of_a_period_and_a_session_leaves_out_the_others() -> None:
-    rows = reported(some(), OF_ONE).rows
-    assert rows["extent"][0]["cut"]
+    rows = reported(some(), SINCE, "a")
+    assert (rows["since"], rows["session_count"]) == (SINCE, 1)
+    assert (rows["first_ns"], rows["last_ns"]) == tuple(int(at.timestamp()) * NS for at in (SINCE, AFTER))
     assert [row["session_id"] for row in rows["sessions"]] == ["a"]
     assert [(row["arrivals"], row["verdict"]) for row in rows["arrivals"]] == [(1, "in_order")]
-    assert [row["session_id"] for row in rows["listed_messages"]] == ["a"]
-    assert rows["listed_messages"][0]["witness"] == ["s@1"]
-    assert rows["places"][0]["lost"] == 1
+    assert [(row["session_id"], row["witness"]) for row in rows["listed_messages"]] == [("a", ["s@1"])]
+    assert rows["places"]["lost"] == 1
     assert [row["findings"] for row in rows["kinds"]] == [1]
-    assert rows["every_finding"] == [{"count": 2}]
     assert [(row["session_id"], row["captured_ns"]) for row in rows["points"]] == [("a", 100)]
-
-
-def test_a_summary_tells_all() -> None:
-    held = engine(some())
-    found = summary_of(held, "place")
-    assert found["verdicts"] == {"in_order": 3}
-    assert found["lost_by"] == [{"lost": 2, "source_queue_manager": None, "destination_queue": None}]
-    assert found["findings_by_severity"] == {"info": {"duplicates": 4}}
-
-
-def test_muted_findings_are_counted_by_kind_and_severity() -> None:
-    muted = [Muted("duplicates", "", SINCE.date(), "A test.")]
-    assert with_muted({"a": 1}, engine(some()), muted) == {"a": 1, "muted": {"duplicates": 4, "info": 4}}
-    assert with_muted({"a": 1}, engine(some()), []) == {"a": 1}
+    recent, of_all = reported(some(), SINCE), reported(some(), None)
+    assert (recent["session_count"], recent["places"]["lost"], len(recent["listed_messages"])) == (2, 2, 2)
+    assert (of_all["session_count"], of_all["places"]["lost"]) == (3, 3)
+    assert sum(row["arrivals"] for row in of_all["arrivals"]) == 3
+    assert reported(some(), BEFORE)["since"] is None  # nothing is older
 
 
 def test_books_of_other_laws_are_kept() -> None:
@@ -111,31 +91,13 @@ def test_books_of_other_laws_are_kept() -> None:
     balancing.balance(held, balancing.INGESTED)
     rows = held.read(BOOKS).to_dicts()
     assert [row["book"] for row in rows if row["balanced"]] == ["packets", "arrivals", "numbers"]
-    assert [(row["book"], row["left_side"], row["right_side"]) for row in rows if not row["balanced"]] == [
-        ("bytes", 0, 3),
-    ]
     balancing.balance(held, balancing.REPLAYED)
-    unbalanced = {(row["book"], row["left_side"], row["right_side"]) for row in held.read(BOOKS).to_dicts()}
+    rows = [row for row in held.read(BOOKS).to_dicts() if not row["balanced"]]
+    unbalanced = {(row["book"], row["left_side"], row["right_side"]) for row in rows}
     assert unbalanced == {("bytes", 0, 3), ("packets", 1, 0), ("arrivals", 2, 0), ("arrivals", 1, 0)}
 
 
 # --- what is chosen, one table at a time -----------------------------------------------------------------------------
-
-
-def test_the_extent_begins_with_the_period_and_says_whether_it_cuts_traffic_off() -> None:
-    rows = rows_of(
-        SESSIONS,
-        {"first_captured_at": BEFORE, "last_captured_at": BEFORE},
-        {"first_captured_at": BEFORE, "last_captured_at": AFTER},
-        {},
-    )
-    since, before, after = (int(at.timestamp()) * NS for at in (SINCE, BEFORE, AFTER))
-    cut = {"sessions": 2, "first_ns": since, "last_ns": after, "cut": True}
-    assert period.extent(rows, SINCE) == cut
-    assert period.extent(rows, SINCE.astimezone()) == cut
-    assert period.extent(rows, None) == {"sessions": 3, "first_ns": before, "last_ns": after, "cut": False}
-    nothing = {"sessions": 0, "first_ns": None, "last_ns": None, "cut": False}
-    assert period.extent(rows.clear(), SINCE) == nothing
 
 
 def test_the_last_run_begins_with_its_earliest_capture() -> None:
@@ -144,8 +106,14 @@ def test_the_last_run_begins_with_its_earliest_capture() -> None:
     assert period.begin_of_last_run(captures) == SINCE
     assert period.begin_of_last_run(captures.clear()) is None
     assert period.begin_of_last_run(captures.tail(1)) is None
-    begins = sorted(row["first_ns"] for row in period.busy_hours(captures))
-    assert begins == [int(SINCE.timestamp()) * NS + 5_000, int(AFTER.timestamp()) * NS]
+
+
+@pytest.mark.parametrize(("seconds", "step"), [(0, 0.01), (12, 1), (119, 1), (120, 5), (86_400, 900), (10**8, 86_400)])
+def test_the_period_is_drawn_in_at_most_120_steps_or_days_with_traffic(seconds: int, step: float) -> None:
+    captures = rows_of(CAPTURES, {"first_captured_at": SINCE, "last_captured_at": SINCE + timedelta(seconds=seconds)})
+    first = int(SINCE.timestamp()) * NS
+    assert period.steps(captures, first, first + seconds * NS) == (first // int(step * NS) * int(step * NS), step * NS)
+    assert seconds == 0 or period.steps(captures, first, first + 2 * seconds * NS).step_ns == step * NS
 
 
 def test_findings_are_of_a_period_if_their_sequence_still_had_messages() -> None:
@@ -158,50 +126,34 @@ def test_findings_are_of_a_period_if_their_sequence_still_had_messages() -> None
         FINDINGS,
         *({"scope_key": "s", "tx_sequence_id": number, "found_at": BEFORE} for number in (1, 2, 3)),
         *({"found_at": at} for at in (BEFORE, AFTER, None)),
+        {"found_at": AFTER, "kind": "resend_schedule"},
+        kind="duplicates",
     )
-    found = period.findings_of_period(rows, sequences, SINCE)
+    found = findings.shown_findings(rows, sequences, SINCE)
     assert found.select("tx_sequence_id", "found_at").rows() == [(1, BEFORE), (None, AFTER), (None, None)]
-    assert period.findings_of_period(rows, sequences, None).height == rows.height
-    assert period.chosen_sequences(sequences, since=SINCE)["tx_sequence_id"].to_list() == [1]
-    assert period.chosen_sequences(sequences, pl.DataFrame({"scope_key": ["t"]})).is_empty()
+    assert findings.shown_findings(rows, sequences, None).height == rows.height - 1
 
 
-def test_a_queue_narrows_down_what_is_muted() -> None:
-    rows = pl.DataFrame(
-        [("duplicates", "DIRECT=OS:HQ\\a"), ("duplicates", "b"), ("duplicates", None), ("gap_expired", "b")],
-        schema=["kind", "destination_queue"],
-        orient="row",
-    )
-
-    def muted(*known: tuple[str, str]) -> list[bool]:
-        return rows.with_columns(listed.is_muted(known).alias("muted"))["muted"].to_list()
-
-    assert muted() == [False] * 4
-    assert muted(("duplicates", "")) == [True, True, True, False]
-    assert muted(("duplicates", "direct=os:hq\\A"), ("gap_expired", "b")) == [True, False, False, True]
-
-
-def test_the_worst_findings_of_each_kind_are_those_in_no_incident_with_most_messages() -> None:
+def test_the_worst_findings_are_the_gravest_with_most_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings, "LISTED_FINDINGS", 2)
     rows = rows_of(
         FINDINGS,
-        {"messages": 9, "incident_id": "i"},
         {"messages": 3, "session_id": "b", "found_at": SINCE},
         {"messages": 3, "session_id": "a"},
-        {"messages": 7, "session_id": "a"},
-        {"messages": 1, "severity": "info"},
+        {"messages": 7, "session_id": "a", "incident_id": "i"},
+        {"messages": 9, "severity": "info"},
         kind="duplicates",
         severity="error",
     )
-    found = listed.worst_findings(rows, 2)
-    assert sorted(found.select("severity", "messages", "place", "found_ns").rows()) == [
-        *(("error", 3, 2, None), ("error", 7, 1, None)),
-        ("info", 1, 1, None),
+    found = findings.worst_findings(rows, "severity", "kind")
+    assert found.select("severity", "messages", "found_ns").rows() == [
+        *(("error", 7, None), ("error", 3, None)),
+        ("info", 9, None),
     ]
-    by_kind = {row["severity"]: row for row in listed.findings_by_kind(rows).to_dicts()}
-    assert by_kind["error"] | {"findings": 4, "alone": 3, "sessions": 2, "messages": 22} == by_kind["error"]
+    assert findings.worst_findings(rows, "kind")["messages"].to_list() == [7, 3]
+    by_kind = {row["severity"]: row for row in findings.findings_by_kind(rows).to_dicts()}
+    assert by_kind["error"] | {"findings": 3, "alone": 2, "sessions": 2, "messages": 13} == by_kind["error"]
     assert by_kind["info"]["sessions"] == 0
-    gravest = listed.findings_of_incidents(rows.with_columns(incident_id=pl.lit("i")), ["i"], 2)
-    assert gravest.select("severity", "messages", "place").rows() == [("error", 9, 1), ("error", 7, 2)]
 
 
 def test_places_are_since_when_and_where_messages_are_lost_and_stuck() -> None:
@@ -217,9 +169,8 @@ def test_places_are_since_when_and_where_messages_are_lost_and_stuck() -> None:
         stuck=False,
     )
     queues = messages.harm_by_queue(rows)
-    (found,) = messages.places(queues).to_dicts()
     since, before = (int(at.timestamp()) * NS for at in (SINCE, BEFORE))
-    assert found == {
+    assert messages.places(queues) == {
         "lost": 5,
         "lost_since_ns": since,
         "lost_queue": "b",
@@ -229,17 +180,12 @@ def test_places_are_since_when_and_where_messages_are_lost_and_stuck() -> None:
         "stuck_queue": None,
         "stuck_queues": 1,
     }
-    assert [(row["lost"], row["destination_queue"]) for row in summary.lost_by(queues)] == [
-        (2, "a"),
-        (2, "b"),
-        (1, None),
-    ]
-    assert summary.sums_of_sessions(rows_of(SESSIONS))["judged"] is None
-    (nowhere,) = messages.places(queues.clear()).to_dicts()
-    assert (nowhere["lost"], nowhere["lost_since_ns"], nowhere["stuck_queue"]) == (0, None, None)
+    by_queue = [(row["lost"], row["destination_queue"]) for row in summary.lost_by(queues)]
+    assert by_queue == [(2, "a"), (2, "b"), (1, None)]
 
 
-def test_listed_messages_take_each_outcome_in_turn_and_the_stuck_ones_first() -> None:
+def test_listed_messages_take_each_outcome_in_turn_and_the_stuck_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "SAVED_MESSAGES", 2)
     rows = rows_of(
         OUTCOMES,
         message(1, Outcome.PENDING),
@@ -252,14 +198,28 @@ def test_listed_messages_take_each_outcome_in_turn_and_the_stuck_ones_first() ->
         tx_sequence_id=(1_772_474_400 << 32) + 7,
         stuck=False,
     )
-    found = messages.listed_messages(rows, 2)
-    assert found.select("list", "place", "tx_sequence_number").rows() == [
-        *(("lost", 1, 6), ("pending", 1, 4)),
-        *(("pending", 1, 2), ("pending", 2, 1)),
-    ]
+    worst = messages.worst_messages(rows)
+    assert sorted(worst["tx_sequence_number"]) == [1, 2, 4, 6]
+    found = messages.listed_messages(worst)
+    assert found.select("list", "tx_sequence_number").rows() == [("lost", 6), ("pending", 4), ("pending", 2)]
     assert found["tx_sequence"][0] == "2026-03-02T18:00:00Z#7"
-    assert messages.take_turns(found, 1)["tx_sequence_number"].to_list() == [6, 4]
-    assert messages.listed_messages(rows.clear(), 2).columns == found.columns
+    assert messages.listed_messages(worst.clear()).columns == found.columns
+
+
+def test_a_message_came_from_its_own_address_not_from_that_of_the_one_accepted_in_its_place() -> None:
+    accepted, refused, ack = (
+        {"role": role, "stream_id": f"{address}>10.0.0.1:1801#0", "stream_offset": 9}
+        for role, address in (("accepted", "10.0.0.123:5"), ("duplicate", "[fd00::3]:5"), ("final_ack", "10.0.0.1:7"))
+    )
+    rows = rows_of(
+        OUTCOMES,
+        {"witness": [accepted, refused], "message_id": "m\\1"},
+        {"witness": [ack, accepted], "message_id": "m\\1"},
+        {"witness": [accepted]},
+        outcome=Outcome.DISPLACED.value,
+        tx_sequence_id=1,
+    )
+    assert messages.listed_messages(rows)["address"].to_list() == ["fd00::3", "10.0.0.123", None]
 
 
 def test_the_fate_of_a_message_is_that_of_all_its_arrivals() -> None:
@@ -268,22 +228,28 @@ def test_the_fate_of_a_message_is_that_of_all_its_arrivals() -> None:
     verdicts = rows_of(VERDICTS, one, one, one | {"message_id": "m\\2"}, one | {"content_hash": 12}, **key)
     outcomes = rows_of(OUTCOMES, one | {"lost": True}, one | {"message_id": "m\\2", "outcome": "pending"}, **key)
     assert messages.with_fate(verdicts, outcomes)["fate"].to_list() == ["lost", "lost", "pending", ""]
-    unseen_numbers = outcomes.with_columns(message_id=pl.lit(None, pl.String))
-    assert messages.with_fate(verdicts, unseen_numbers)["fate"].to_list() == [""] * 4
 
 
-def test_sessions_with_lost_messages_come_first() -> None:
+def test_sessions_with_lost_messages_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "LISTED_SESSIONS", 3)
     counts = dict.fromkeys((verdict.value for verdict in Verdict), 5)
     rows = rows_of(SESSIONS, *({"session_id": one, "messages": 9} for one in "abcd"), missing_bytes=0, **counts)
     verdicts = rows_of(VERDICTS, {"session_id": "a", "verdict": "duplicate"})
     outcomes = rows_of(OUTCOMES, message(1, Outcome.GIVEN_UP, session_id="d", numbers=3, stuck=True))
     found = rows_of(FINDINGS, {"session_id": "c", "severity": "warning"}, {"severity": "error"})
-    ranked = sessions.ranked_sessions(rows, sessions.session_figures(verdicts, outcomes), found, 3)
-    names = ("session_id", "messages_lost", "messages_stuck", "warning", "error", "duplicate")
-    assert ranked.select(names).rows() == [("d", 3, 1, 0, 0, 0), ("c", 0, 0, 1, 0, 0), ("a", 0, 0, 0, 0, 1)]
+    ends = rows_of("stream_ends", *({"stream_id": one, "session_id": "c"} for one in ("s", "t")))
+    streams = rows_of("streams", {"stream_id": "s", "src_ip": "1.1.1.1"}, {"stream_id": "t", "src_ip": "1.1.1.2"})
+    unusable = sessions.unusable(rows_of("quarantine", {"stage": "framing", "length": 3, "stream_id": "t"}))
+    covered = sessions.coverage(streams, ends, unusable)
+    ranked = sessions.ranked_sessions(rows, sessions.session_figures(verdicts, outcomes), found, covered)
+    names = ("session_id", "messages_lost", "messages_stuck", "warning", "error", "duplicate", "unreadable_bytes")
+    assert ranked.select(names).rows() == [("d", 3, 1, 0, 0, 0, 0), ("c", 0, 0, 1, 0, 0, 3), ("a", 0, 0, 0, 0, 1, 0)]
+    assert ranked["src_ip"].to_list() == ["", "1.1.1.1, 1.1.1.2", ""]
 
 
-def test_points_thin_each_verdict_of_a_scope_to_an_equal_share() -> None:
+def test_points_thin_each_verdict_of_a_scope_to_an_equal_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "DRAWN_POINTS", 8)
+    monkeypatch.setattr(pictures, "DRAWN_SCOPES", 2)
     rows = rows_of(
         VERDICTS,
         *(arrival(order) for order in range(1, 11)),
@@ -292,88 +258,56 @@ def test_points_thin_each_verdict_of_a_scope_to_an_equal_share() -> None:
         arrival(1, "unknown", scope="z"),
         arrival(1, session="t"),
     ).with_columns(fate=pl.lit(""))
-    found = points(rows.sample(fraction=1, shuffle=True, seed=1), 2, 8)
-    chosen = ("session_id", "scope_key", "place", "scopes", "messages", "captured_ns")
-    of_x, of_z = ("s", "x", 1, 3, 12), ("s", "z", 2, 3, 1)
-    assert found.select(chosen).rows() == [
+    found = pictures.points(rows.sample(fraction=1, shuffle=True, seed=1))
+    of_x, of_z = ("s", "x", 3, 12), ("s", "z", 3, 1)
+    assert found.select("session_id", "scope_key", "scopes", "messages", "captured_ns").rows() == [
         *((*of_x, order * 100) for order in (1, 4, 7, 10, 11, 12)),
         (*of_z, 100),
-        ("t", "x", 1, 1, 1, 100),
+        ("t", "x", 1, 1, 100),
     ]
-    shown = pictures(found, pl.DataFrame({"session_id": ["s", "t"], "receiver": ["r", "q"]}))
-    assert shown.select("session_id", "scope_key", "receiver").rows() == [
-        *(("s", "x", "r"), ("s", "z", "r")),
-        ("t", "x", "q"),
-    ]
-
-
-def test_a_hole_has_the_time_of_the_next_message_or_of_the_end_of_its_stream() -> None:
-    tables = empty()
-    gaps = [("s1", 15, 3), ("s1", 5, 2), ("s2", 0, 1), ("t1", 0, 7), ("none", 0, 9)]
-    tables["stream_gaps"] = pl.DataFrame(gaps, schema=tables["stream_gaps"].schema, orient="row")
-    ends = rows_of("stream_ends", *({"stream_id": one, "session_id": one[0]} for one in ("s1", "s2", "t1")))
-    streams = rows_of("streams", *({"stream_id": one, "last_captured_at": SINCE} for one in ("s1", "s2", "t1")))
-    verdicts = rows_of(VERDICTS, arrival(1), arrival(2) | {"captured_ns": None}, arrival(3))
-    known = tables["stream_gaps"].join(carriers(ends, streams), on="stream_id")
-    end = int(SINCE.timestamp()) * NS
-    assert holes(known, verdicts, 10).rows() == [("s", 100, 2), ("s", 300, 5), ("s", end, 6)]
-    assert holes(known, verdicts, 1).rows() == [("s", 100, 2), ("s", end, 6)]
-    assert holes(known, verdicts.clear(), 10).is_empty()
+    shown = pictures.pictures(found, pl.DataFrame({"session_id": ["t", "s"], "receiver": ["q", "r"]}))
+    expected = [("s", "x", "r"), ("s", "z", "r"), ("t", "x", "q")]
+    assert shown.select("session_id", "scope_key", "receiver").rows() == expected
 
 
 def test_order_acks_are_for_the_pair_that_they_name_or_for_the_senders_of_their_session() -> None:
-    shown = pl.DataFrame(
-        [("m->r", "x", "m", "r"), ("m->r", "y", "n", "r")],
-        schema=["session_id", "scope_key", "source_queue_manager", "receiver"],
-        orient="row",
-    )
-    ends = rows_of(
-        "stream_ends",
-        {"stream_id": "back", "sender": "r", "receiver": "m"},
-        {"stream_id": "other", "sender": "10.0.0.9", "receiver": "m"},
-    )
+    drawn = [("m->r", "x", "m", "r"), ("m->r", "y", "n", "r")]
+    shown = pl.DataFrame(drawn, schema=[*pictures.PICTURE, "source_queue_manager", "receiver"], orient="row")
+    ends = rows_of("stream_ends", {"stream_id": "back", "sender": "r", "receiver": "m"})
     sequences = rows_of(SEQUENCES, *({"scope_key": one, "tx_sequence_id": 2**64 - 1} for one in "xy"))
-    ack = {"stream_id": "back", "captured_ns": 1, "tx_sequence_number": 1, "source_queue_manager": "r"}
-    nobody = "00000000-0000-0000-0000-000000000000"
     acks = rows_of(
         "acks",
-        ack | {"queue_manager_address": nobody},
-        ack | {"captured_ns": 2, "queue_manager_address": "n"},
-        ack | {"stream_id": "other", "captured_ns": 3, "queue_manager_address": "m"},
-        ack | {"stream_id": "other", "captured_ns": 4},  # of a session that is not drawn
-        ack | {"captured_ns": None},
-        ack | {"captured_ns": 5, "ack_type": "final_ack"},
-        ack | {"captured_ns": 6, "tx_sequence_id": 7},
+        {"queue_manager_address": "00000000-0000-0000-0000-000000000000", "captured_ns": 1},
+        {"queue_manager_address": "n", "captured_ns": 2},
+        {"captured_ns": 3, "ack_type": "final_ack"},
+        {"captured_ns": 4, "tx_sequence_id": 7},
+        stream_id="back",
+        tx_sequence_number=1,
+        source_queue_manager="r",
         ack_type="order_ack",
         tx_sequence_id=2**64 - 1,
     )
-    answers = order_acks(acks, ends=ends, asked=asked(shown, sequences))
-    found = stairs(pl.concat([answers, answers]), 10)
-    assert found.select("scope_key", "ns").rows() == [("x", 1), ("x", 3), ("y", 1), ("y", 2)]
-    assert stairs(found, 1).select("scope_key", "ns").rows() == [("x", 1), ("x", 3), ("y", 1), ("y", 2)]
-    assert order_acks(acks, ends=ends, asked=asked(shown.clear(), sequences)).is_empty()
+    answers = pictures.order_acks(acks, ends=ends, asked=pictures.asked(shown, sequences))
+    found = pictures.stairs(pl.concat([answers, answers]))
+    assert found.select("scope_key", "ns").rows() == [("x", 1), ("y", 1), ("y", 2)]
 
 
 def test_a_witness_is_looked_up_in_the_first_table_that_has_it() -> None:
     tables = empty()
     place = {"stream_id": "s", "stream_offset": 1}
-    tables["verdicts"] = rows_of(
-        VERDICTS, place | {"verdict": "in_order", "capture_id": "c"}, place | {"stream_offset": 9}
-    )
+    tables["verdicts"] = rows_of(VERDICTS, place | {"verdict": "in_order", "capture_id": "c"})
     tables["stream_gaps"] = rows_of("stream_gaps", *(place | {"stream_offset": at, "length": 49 + at} for at in (1, 2)))
-    tables["captures"] = rows_of(CAPTURES, {"capture_id": "c", "uri": "night.pcap"})
     outcomes = rows_of(OUTCOMES, *(message(number, Outcome.PENDING) for number in (1, 2, 3, 1)), {"witness": []})
     nothing = outcomes.clear()
     keys = witness_keys({"incidents": outcomes, "evidence": nothing, "findings": nothing, "listed_messages": outcomes})
     assert sorted(keys.rows()) == [("s", 1), ("s", 2), ("s", 3)]
-    names = ("stream_offset", "verdict", "length", "uri")
-    assert sorted(proofs(tables, keys).select(names).rows()) == [
-        *((1, "in_order", None, "night.pcap"), (2, None, 51, None)),
-    ]
+    found = {table.name: tables[table.name].select(witness_columns(table)) for table in WITNESSES}
+    captures = rows_of(CAPTURES, {"capture_id": "c", "uri": "night.pcap"})
+    shown = proofs(found, captures).select("stream_offset", "verdict", "length", "uri")
+    assert sorted(shown.rows()) == [(1, "in_order", None, "night.pcap"), (2, None, 51, None)]
 
 
 def test_what_captures_cannot_show_is_counted() -> None:
-    tables = empty()
     aside = [{"what": "http", "records": 4}]
     captures = rows_of(
         CAPTURES,
@@ -382,15 +316,17 @@ def test_what_captures_cannot_show_is_counted() -> None:
         {"status": "partial", "reason": "bad_block", "size_bytes": 7},
     )
     bad = {"stage": "framing", "reason": "mid_stream", "length": 3}
-    quarantine = rows_of("quarantine", *(bad | {"stream_id": one} for one in "ab"))
-    unusable = sessions.unusable(quarantine)
+    unusable = sessions.unusable(rows_of("quarantine", *(bad | {"stream_id": one} for one in "ab")))
     encrypted = rows_of(SESSIONS, {"encrypted": 2})
-    found = sessions.caveats(captures, tables["streams"], unusable, tables["books"], encrypted)
-    assert sorted(found.rows(), key=str) == [
-        *(("capture ok", None, 2, 11), ("capture partial", "bad_block", 1, 7), ("conflict", None, 0, None)),
-        *(("framing", "mid_stream", 2, 6), ("message", "encrypted_body", 2, None), ("mid_stream", None, 0, None)),
-        *(("missing", None, 0, None), ("other traffic", "http", 8, None), ("other traffic", "rpc", 1, None)),
-        ("unbalanced", None, 0, None),
+    found = sessions.damages(captures, unusable, encrypted).select("what", "reason", "many", "bytes")
+    assert found.rows() == [
+        ("capture partial", "bad_block", 1, 7),
+        ("framing", "mid_stream", 2, 6),
+        ("message", "encrypted_body", 2, None),
+        *(("other traffic", "http", 8, None), ("other traffic", "rpc", 1, None)),
     ]
-    none = (captures.clear(), tables["streams"], unusable.clear(), tables["books"], encrypted.clear())
-    assert sessions.caveats(*none).height == 4
+    assert sessions.damages(captures.clear(), unusable.clear(), encrypted.clear()).is_empty()
+    streams = rows_of("streams", {"missing_bytes": 3, "conflict": True}, {"missing_bytes": 0, "conflict": True})
+    books = rows_of(BOOKS, {"balanced": False}, {"balanced": True})
+    found_of_streams = {"missing_bytes": 3, "missing": 1, "mid_stream": 0, "conflict": 2, "unbalanced": 1}
+    assert sessions.caveats(streams, books) == found_of_streams

@@ -7,26 +7,20 @@ from typing import Any
 from deltalake import DeltaTable
 
 from jobs.app.capture_listing import capture_files, stamps
-from jobs.app.config import DEFAULTS, Config
+from jobs.app.config import Config
 from jobs.steps.look import derive_tables
 from schemas.ingest import INTERNAL_CONNECTIONS
 from schemas.table import Table
 from schemas.tables import TABLES
 from udfs.derive.frames import Frames
 
-LISTED = ("listed_messages", "listed_incidents", "listed_findings", "listed_sessions")
 CAPTURES = Path(__file__).parent / "captures"
 
 
 def config(warehouse: Path, *captures: Path, **options: Any) -> Config:
-    """The options of a run; its report lists nothing unless that is asked for, as few tests are about that."""
+    """The options of a run."""
     given: dict[str, Any] = {"captures": [str(path) for path in captures], "warehouse": str(warehouse)}
-    return Config.load(given | dict.fromkeys(LISTED, 0) | options, None)
-
-
-def night_of_orders(warehouse: Path) -> Config:
-    """The options of a night on one capture, with every list in its report."""
-    return config(warehouse, CAPTURES / "orders.pcapng", **{name: getattr(DEFAULTS, name) for name in LISTED})
+    return Config.load(given | options, None)
 
 
 def rows(warehouse: Path, table: str, *, without: tuple[str, ...] = ("ingested_at",)) -> list[dict[str, Any]]:

@@ -113,10 +113,9 @@ def _name_output() -> None:
 def _exit_code(summary: Summary, config: Config) -> int:
     if summary.get("books", {}).get("unbalanced"):
         return 1
-    muted = summary.get("muted", {})
     found = {name for name, many in summary.get("verdicts", {}).items() if many}
     for kind in ("findings", "severities"):
-        found |= {name for name, many in summary.get(kind, {}).items() if many > muted.get(name, 0)}
+        found |= {name for name, many in summary.get(kind, {}).items() if many}
     found |= {name for name in ("lost", "stuck") if summary.get(name)}
     found |= {"unknown"} if summary.get("outcomes", {}).get("unknown") else set()
     return FAIL_ON_MATCHED if found.intersection(config.fail_on) else 0

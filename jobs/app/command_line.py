@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "replay": Command(
         "judge every transactional message, and sum up",
-        ("fail_on", "replay", "claim_seconds", "names_file", "muted_file"),
+        ("fail_on", "replay", "claim_seconds", "names_file"),
         ("--warehouse /data/msmq", "--warehouse /data/msmq --reading literal --scope queue"),
     ),
     "report": Command(

@@ -30,7 +30,6 @@ COMMA_SEPARATED = ("ports", "fail_on")
 _KEY_VARIABLE = "MSMQ_REPLAY_NAMES_KEY"
 _SHORTEST_KEY = 16  # bytes
 _MOST = (1 << 63) - 1  # TOML's own
-_MOST_ROWS = 1_000_000  # of a list in a page that a browser opens
 _MOST_SECONDS = 365 * 86_400
 _SHOWN = 60  # characters of a wrong value
 _INGEST = IngestOptions()
@@ -60,7 +59,6 @@ def _option(default: Any, help_text: str, *, section: str = "", choices: Iterabl
 _ingest, _decode, _replay, _maintain, _report, _simulate = (
     partial(_option, section=name) for name in ("ingest", "decode", "replay", "maintain", "report", "simulate")
 )
-_rows = partial(_report, most=_MOST_ROWS)
 _seconds = partial(_simulate, most=_MOST_SECONDS)
 _share = partial(_simulate, most=1)
 
@@ -195,22 +193,7 @@ class Config:
         reason="TOML has the tables queue_managers (GUID or address) and queues (format name), CSV the columns "
         "original and name.",
     )
-    muted_file: str = _report(
-        "",
-        "TOML file of findings that people know of: they are counted, but not listed, and --fail-on leaves them out",
-        metavar="FILE",
-        reason="Each [[muted]] has kind, until (a day), why and, to narrow it down, queue.",
-    )
     session: tuple[str, ...] = _report((), "report only these session_ids", metavar="ID")
-    listed_messages: int = _rows(50, "messages in each list: lost, pending, unknown and so on; worst first")
-    listed_incidents: int = _rows(100, "incidents that are listed, the worst first")
-    listed_findings: int = _rows(
-        25, "findings that are listed: of each incident, and of each kind without one, those with most messages"
-    )
-    listed_sessions: int = _rows(200, "sessions that are listed, the worst first")
-    drawn_sessions: int = _rows(20, "of these, sessions with charts")
-    drawn_pictures: int = _rows(3, "charts of each session: one for each replayed state (scope), the worst first")
-    drawn_points: int = _rows(2000, "messages in a chart; of more, an even choice of each verdict is drawn")
 
     scenario: str = _simulate(
         "random",

@@ -11,7 +11,6 @@ _MOST_NAMED = 6
 _FIRST = ("outcomes", "incidents", "findings", "verdicts", "messages", "captures")
 """Figures that come first, in this order."""
 _IN_OTHERS = {
-    "muted",
     "lost",
     "lost_by",
     "stuck",
@@ -95,9 +94,7 @@ def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
         named = [_named(kind, count) for kind, count in counts.items()]
         shown = _first(named) if severity == "info" else named
         lines.append(f"{many:,} {words[severity][many != 1]}: {', '.join(shown)}")
-    muted = sum(count for name, count in summary.get("muted", {}).items() if name in kinds)
-    lines = lines or [_plain(kinds, summary)]
-    return "\n".join([*lines, f"{muted:,} muted"] if muted else lines)
+    return "\n".join(lines) or _plain(kinds, summary)
 
 
 def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:
@@ -116,15 +113,20 @@ def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:
 
 def _what(incident: Mapping[str, Any]) -> str:
     """Returns the figures of an incident that are not 0 and what happened."""
+    named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident))
+    return f"{named or incident['outcome']}: {printable(incident['explanation'])}"
+
+
+def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Returns how many messages of an incident are lost, stuck and so on, each figure with its word; none that is 0."""
     waiting = incident["pending"] - incident["stuck"]
-    figures = [
+    figures = (
         (incident["lost"], "lost"),
         (incident["stuck"], "stuck"),
         (waiting, "more pending" if incident["stuck"] else "pending"),
         (incident["unknown"], "unknown"),
-    ]
-    named = ", ".join(f"{many:,} {word}" for many, word in figures if many)
-    return f"{named or incident['outcome']}: {printable(incident['explanation'])}"
+    )
+    return [(many, word) for many, word in figures if many]
 
 
 def _where(incident: Mapping[str, Any], report: str) -> list[str]:

@@ -3,16 +3,17 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from jobs.app.code_version import VERSION
 from jobs.app.config import DECLARED, DEFAULTS, Config
-from jobs.report_page.messages import Machines, by_key, saved, severity
+from jobs.app.summary_text import harm_of
+from jobs.report_page.messages import Machines, is_direct, saved, severity
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, MEANING, Outcome, count_column
 from schemas.replay import FindingKind, Reason, Severity, Verdict
 from udfs.derive.report.messages import ACCEPTED, FATES
+from udfs.derive.report.period import Steps
 from udfs.derive.report.rows import SEVERITIES, Row, Rows
 from udfs.replay.advice import machines_of
 
@@ -21,6 +22,8 @@ Proof = Callable[..., Rows]
 _VERDICTS = [verdict.value for verdict in Verdict]
 _REFUSED = (Verdict.DUPLICATE.value, Verdict.OUT_OF_ORDER.value)
 _ACCEPTED = (Verdict.IN_ORDER.value, Verdict.NEW_SEQUENCE.value, Verdict.GAP_EXPIRED.value)
+_HARMLESS = {"repaired": "delivered after a refusal", "expired": "expired unseen"}
+"""Figures of an incident beside its harm, and the words for them."""
 _MS = 10**6
 _TELLING = ("ingest", "decode", "replay", "report")
 """Sections of the options that decide what a report shows."""
@@ -43,38 +46,32 @@ REASONS: Mapping[str, str] = {
 """Why a message cannot be judged."""
 
 
-def page(rows: Mapping[str, Rows], config: Config, place: str, since: datetime | None) -> Row:
-    """Returns all values that the template uses."""
-    extent, sessions, proof = rows["extent"][0], _sessions(rows), witnesses(rows)
+def page(rows: Mapping[str, Any], config: Config, place: str) -> Row:
+    """Returns the rows and all else that the template uses, but for its first sentence."""
+    sessions, proof = _sessions(rows), witnesses(rows)
     kinds = sorted(rows["kinds"], key=lambda row: (SEVERITIES.index(row["severity"]), -row["findings"], row["kind"]))
-    alone = _group(rows["findings"], ("severity", "kind"))  # the findings in no incident
+    alone = _group(rows["findings"], ("severity", "kind"))
+    since = rows["since"]
     return {
+        **rows,
         "place": place,
         "only": list(config.session),
         "since": None if since is None else f"{since:%Y-%m-%d %H:%M:%S}",
-        "first_ns": extent["first_ns"],
-        "last_ns": extent["last_ns"],
         "messages": _messages(rows, proof),
         "kinds": [row | {"listed": _with_proof(alone[row["severity"], row["kind"]], proof, sessions)} for row in kinds],
         "incidents": _incidents(rows, proof, sessions),
         "incident_counts": {row["outcome"]: row["incidents"] for row in rows["incident_counts"]},
         "incident_outcomes": [outcome.value for outcome in IncidentOutcome],
-        "earlier": max(sum(row["count"] for row in rows["every_finding"]) - sum(row["findings"] for row in kinds), 0),
         "severities": SEVERITIES,
         "sessions": list(sessions.values()),
-        "health": _health(rows["health"]),
-        "session_count": extent["sessions"],
         "unknown": [
             {"reason": reason, "why": REASONS.get(reason, reason), "arrivals": arrivals}
             for (verdict, reason), arrivals in sorted(_counts(rows["arrivals"], "verdict", "reason").items(), key=str)
             if verdict == Verdict.UNKNOWN.value
         ],
-        "caveats": _caveats(rows["caveats"]),
-        "data": _data(rows, extent["steps_from_ns"], extent["step_ns"]) | saved(rows),
-        "reads_reported": rows["final_acks"][0]["any"],
-        "told": rows["outcome_counts"][0]["told"],
+        "data": _data(rows) | saved(rows),
         "meaning": {outcome.value: text for outcome, text in MEANING.items()} | {ACCEPTED: _ACCEPTED_MEANING},
-        "accepted_in_conflict": sum(row["messages"] for row in rows["accepted_counts"]),
+        "accepted_in_conflict": sum(sum(one["messages"].values()) for one in rows["accepted"].values()),
         "version": VERSION,
         "options": changed_options(config),
     }
@@ -97,49 +94,42 @@ def _counts(arrivals: Rows, *keys: str) -> dict[tuple[Any, ...], int]:
     return counts
 
 
-def numbers(rows: Mapping[str, Rows], *, only: bool) -> Row:
+def numbers(rows: Mapping[str, Any]) -> Row:
     """Returns the figures of the period: messages by outcome, arrivals by verdict, and what is in doubt."""
     counts = _counts(rows["arrivals"], "verdict")
     of = {verdict: counts[(verdict,)] for verdict in _VERDICTS}
-    files = [row for row in rows["caveats"] if row["what"].startswith("capture ")]
-    if only:
-        missing = sum(row["missing_bytes"] for row in rows["sessions"])
-    else:
-        missing = next(row["bytes"] or 0 for row in rows["caveats"] if row["what"] == "missing")
-    became = {name: count for name, count in rows["outcome_counts"][0].items() if name != "told"}
+    became, of_sessions = rows["outcomes"], rows["of_sessions"]
     return {
         **became,
         "messages": sum(became.values()),
         "delivered_messages": sum(became[count_column(outcome)] for outcome in _DELIVERED),
         "lost": sum(became[count_column(outcome)] for outcome in LOST),
-        "stuck": rows["places"][0]["stuck"],
-        **rows["unjudged"][0],
-        "errors": sum(
-            row["findings"] for row in [*rows["kinds"], *rows["muted"]] if row["severity"] == Severity.ERROR.value
-        ),
+        "stuck": rows["places"]["stuck"],
+        "passing_through": of_sessions["passing_through"],
+        "unjudged": of_sessions["unjudged"],
+        "errors": sum(row["findings"] for row in rows["kinds"] if row["severity"] == Severity.ERROR.value),
         "arrivals": sum(of.values()),
         "accepted": sum(of[verdict] for verdict in _ACCEPTED),
         "duplicate": of[Verdict.DUPLICATE.value],
         "out_of_order": of[Verdict.OUT_OF_ORDER.value],
         "unknown": of[Verdict.UNKNOWN.value],
-        "captures": sum(row["many"] for row in files),
-        "missing_bytes": missing,
+        "captures": rows["captures"],
+        "missing_bytes": rows["caveats"]["missing_bytes"] or 0,
     }
 
 
-def _messages(rows: Mapping[str, Rows], proof: Proof) -> dict[str, Rows]:
+def _messages(rows: Mapping[str, Any], proof: Proof) -> dict[str, Rows]:
     """Returns the listed messages of each list, the worst first, with what each witness shows."""
     known = Machines(rows)
     listed: dict[str, Rows] = defaultdict(list)
     for row in rows["listed_messages"]:
         before = listed[row["list"]]
-        said = {other["explanation"] for other in before}
         before.append(
             row
             | {
-                "said_before": row["explanation"] in said,
+                "said_before": row["explanation"] in {other["explanation"] for other in before},
                 "sender": _first_part(row["source_queue_manager"]),
-                "address": known.own(row),
+                "address": row["address"] if is_direct(row) else None,
                 "severity": severity(row).value,
                 "machines": known.of(row),
                 "witnesses": proof(row["witness"], displaced=row["outcome"] == Outcome.DISPLACED),
@@ -148,13 +138,13 @@ def _messages(rows: Mapping[str, Rows], proof: Proof) -> dict[str, Rows]:
     return listed
 
 
-def witnesses(rows: Mapping[str, Rows]) -> Proof:
+def witnesses(rows: Mapping[str, Any]) -> Proof:
     """Returns a function from a witness to a list of its `key`, its `row` (None for none), and what the row `shows`.
 
     They are in the order of their times, those without one last. `displaced` says that the witness is of a message
     whose number another message has.
     """
-    seen = by_key(rows)
+    seen = {f"{row['stream_id']}@{row['stream_offset']}": row for row in rows["witnesses"]}
 
     def proof(witness: Sequence[str], *, displaced: bool) -> Rows:
         shown = [seen.get(key) for key in witness]
@@ -229,18 +219,14 @@ def short_id(message_id: str) -> str:
     return f"{first}{'…' if dash else ''}\\{ordinal}"
 
 
-def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
-    """Returns the listed sessions by `session_id`, the worst first, with coverage and the numbers of their pictures."""
-    covered = {row["session_id"]: row for row in rows["coverage"]}
+def _sessions(rows: Mapping[str, Any]) -> dict[str, Row]:
+    """Returns the listed sessions by `session_id`, the worst first, with the numbers of their pictures."""
     drawn: dict[str, Rows] = defaultdict(list)
     points = _group(rows["points"], _PICTURE)
     for place, one in enumerate(rows["pictures"]):
         drawn[one["session_id"]].append(points[one["session_id"], one["scope_key"]][0] | {"number": place})
-    told = rows["outcome_counts"][0]["told"]
-    nothing = {"unreadable_bytes": 0, "src_ip": "", "dst_ip": ""}
     return {
         row["session_id"]: row
-        | covered.get(row["session_id"], nothing)
         | {
             "number": place,
             "short": f"{_first_part(row['sender'])} → {_first_part(row['receiver'])}",
@@ -248,18 +234,9 @@ def _sessions(rows: Mapping[str, Rows]) -> dict[str, Row]:
             "judged": sum(row[verdict] for verdict in _VERDICTS),
             "pictures": drawn[row["session_id"]],
         }
-        | ({} if told else {name: None for name in row if name.startswith("messages_")})
+        | ({} if rows["told"] else {name: None for name in row if name.startswith("messages_")})
         for place, row in enumerate(rows["sessions"], 1)
     }
-
-
-def _health(rows: Rows) -> Rows:
-    """Returns the rows with milliseconds as whole numbers, and short names of their sessions."""
-    whole = ({name: round(value) for name, value in row.items() if name.endswith("_ms") and value} for row in rows)
-    return [
-        row | ms | {"short": " → ".join(map(_first_part, row["session_id"].split("->")))}
-        for row, ms in zip(rows, whole, strict=True)
-    ]
 
 
 def _first_part(queue_manager: str) -> str:
@@ -267,52 +244,34 @@ def _first_part(queue_manager: str) -> str:
     return queue_manager.partition("-")[0]
 
 
-def _incidents(rows: Mapping[str, Rows], proof: Proof, sessions: Mapping[str, Row]) -> Rows:
+def _incidents(rows: Mapping[str, Any], proof: Proof, sessions: Mapping[str, Row]) -> Rows:
     """Returns the listed incidents, the worst first, each with its listed `evidence`, which are findings.
 
     `new`: it began in the time of the captures that the last run read. `frames` are the first and the last of the
-    witnesses, `machines` the addresses that its sender used, the earliest first, and `go_to` those to go to.
-    `accepted_from` are addresses, each with the number of messages accepted from it since `conflict_ns`, when numbers
-    were first used again.
+    witnesses, and `go_to` machines to go to.
     """
     evidence = _group(rows["evidence"], ("incident_id",))
-    since = rows["last_run"][0]["ns"] if rows["last_run"] else None
-    conflicts = {row["source_queue_manager"]: row["since_ns"] for row in rows["conflicts"]}
-    accepted = _group(rows["accepted_counts"], ("source_queue_manager",))
+    last_run = rows["last_run"]
+    since = last_run and last_run.timestamp() * 10**9
     return [
         row
         | {
             "evidence": _with_proof(evidence[(row["incident_id"],)], proof, sessions),
             "frames": row["witnesses"][:1] + row["witnesses"][1:][-1:],
-            "machines": sorted(row["senders"], key=lambda one: one["first_ns"] or 0),
-            "messages": _became(row),
+            "messages": [
+                *harm_of(row),
+                *((row[name], word) for name, word in _HARMLESS.items() if row[name]),
+            ],
             "go_to": machines_of(row),
-            "conflict_ns": conflicts.get(row["source_queue_manager"]),
-            "accepted_from": sorted(
-                (one["address"], one["messages"]) for one in accepted[(row["source_queue_manager"],)]
-            ),
+            "accepted": rows["accepted"].get(row["source_queue_manager"]),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
         }
         for row in _with_proof(rows["incidents"], proof, sessions)
     ]
 
 
-def _became(incident: Row) -> list[tuple[int, str]]:
-    """Returns the figures of an incident that are not 0, each with its word, the worst first."""
-    waiting = incident["pending"] - incident["stuck"]
-    figures = (
-        (incident["lost"], "lost"),
-        (incident["stuck"], "stuck"),
-        (waiting, "more pending" if incident["stuck"] else "pending"),
-        (incident["unknown"], "unknown"),
-        (incident["repaired"], "delivered after a refusal"),
-        (incident["expired"], "expired unseen"),
-    )
-    return [(many, word) for many, word in figures if many]
-
-
 def _with_proof(found: Iterable[Row], proof: Proof, sessions: Mapping[str, Row]) -> Rows:
-    """Returns findings or incidents by their `place`, with the rows of their witnesses and their session."""
+    """Returns findings or incidents with the rows of their witnesses and their session."""
     return [
         row
         | {
@@ -320,35 +279,27 @@ def _with_proof(found: Iterable[Row], proof: Proof, sessions: Mapping[str, Row])
             "session": sessions.get(row["session_id"]),
             "short": " → ".join(_first_part(name) for name in (row["session_id"] or "").split("->")),
         }
-        for row in sorted(found, key=lambda row: row["place"])
+        for row in found
     ]
 
 
-def _caveats(rows: Rows) -> dict[str, Any]:
-    """Returns sums by name, and damaged or unusable input as rows."""
-    sums = {row["what"]: row for row in rows if row["reason"] is None and not row["what"].startswith("capture ")}
-    damages = sorted((row for row in rows if row["reason"] is not None), key=lambda row: (row["what"], row["reason"]))
-    return {"sums": sums, "damages": damages}
-
-
-def _data(rows: Mapping[str, Rows], first: int, step: int) -> Row:
+def _data(rows: Mapping[str, Any]) -> Row:
     """Returns the data of the pictures. Times are ms since 1970, or ms after a picture's first."""
     uris = sorted({row["uri"] for row in rows["uris"]})
     capture = {row["capture_id"]: uris.index(row["uri"]) for row in rows["uris"]}
     points, stairs = (_group(rows[name], _PICTURE) for name in ("points", "stairs"))
-    holes = _group(rows["holes"], ("session_id",))
     return {
         "verdicts": _VERDICTS,
         "uris": uris,
-        "steps": _over_time(rows["arrivals"], first, step),
+        "steps": _over_time(rows["arrivals"], rows["steps"]),
         "pictures": [
-            _picture(points[session, scope], stairs[session, scope], holes[(session,)], capture)
+            _picture(points[session, scope], stairs[session, scope], capture)
             for session, scope in ((one["session_id"], one["scope_key"]) for one in rows["pictures"])
         ],
     }
 
 
-def _over_time(arrivals: Rows, first: int, step: int) -> Row:
+def _over_time(arrivals: Rows, steps: Steps) -> Row:
     """Returns accepted, unknown and refused arrivals per step, the latter by fate, for steps with arrivals."""
     counts = _counts(arrivals, "step", "verdict", "fate")
     places = sorted({row["step"] for row in arrivals if row["step"] is not None})
@@ -358,8 +309,8 @@ def _over_time(arrivals: Rows, first: int, step: int) -> Row:
         **{name: (_REFUSED, (fate,)) for name, fate in zip(("harmless", "pending", "lost"), FATES, strict=True)},
     }
     return {
-        "t": [(first + place * step) // _MS for place in places],
-        "step": step // _MS,
+        "t": [(steps.first_ns + place * steps.step_ns) // _MS for place in places],
+        "step": steps.step_ns // _MS,
         **{
             name: [sum(counts[place, verdict, fate] for verdict in verdicts for fate in fates) for place in places]
             for name, (verdicts, fates) in sums.items()
@@ -377,20 +328,17 @@ def _group(rows: Rows, keys: Sequence[str]) -> dict[tuple[str, ...], Rows]:
     return groups
 
 
-def _picture(points: Rows, stairs: Rows, holes: Rows, capture: Mapping[str, int]) -> Row:
-    """Returns one picture: columns of a scope's messages by time, its OrderAcks, and its session's missing bytes."""
+def _picture(points: Rows, stairs: Rows, capture: Mapping[str, int]) -> Row:
+    """Returns one picture: columns of a scope's messages by time, and its OrderAcks."""
     timed = sorted((row for row in points if row["captured_ns"] is not None), key=lambda row: row["captured_ns"])
     start = timed[0]["captured_ns"] if timed else 0
     sequences = sorted({row["tx_sequence_id"] for row in timed})
-
-    timed_holes = [row for row in holes if row["ns"] is not None]
 
     def after(ns: int) -> float:
         return round((ns - start) / _MS, 3)
 
     return {
         "start": start / _MS,
-        "untimed": len(points) - len(timed),
         "sequences": [str(sequence) for sequence in sequences],
         "t": [after(row["captured_ns"]) for row in timed],
         "n": [row["tx_sequence_number"] for row in timed],
@@ -402,5 +350,4 @@ def _picture(points: Rows, stairs: Rows, holes: Rows, capture: Mapping[str, int]
         "f": [row["last_frame"] for row in timed],
         "c": [capture.get(row["capture_id"]) for row in timed],
         "acks": {"t": [after(row["ns"]) for row in stairs], "n": [row["number"] for row in stairs]},
-        "holes": {"t": [after(row["ns"]) for row in timed_holes], "b": [row["missing_bytes"] for row in timed_holes]},
     }

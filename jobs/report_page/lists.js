@@ -4,7 +4,7 @@
     const safe = /^[=+\-@]/.test(text) ? `'${text}` : text;
     return /[",]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   };
-  const csvOf = (list) => [data.columns, ...data.lists[list].filter((_, i) => isWanted(list, i))].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
+  const csvOf = (list) => [data.columns, ...data.lists[list].filter((row) => isWanted(list, row))].map((row) => `${row.slice(0, data.columns.length).map(cell).join(",")}\r\n`).join("");
   document.querySelectorAll(".save").forEach((part) => {
     const { list } = part.dataset;
     const button = (text, act) => {
@@ -82,9 +82,9 @@
   }
 
   /** Whether the filter chooses a message of the whole list, of which the page shows the first ones only. */
-  function isWanted(list, i) {
-    const [severity, place] = data.belongs[list][i];
-    const { outcome, destination_queue: queue } = named(data.lists[list][i]);
+  function isWanted(list, row) {
+    const [severity, place] = row.slice(data.columns.length);
+    const { outcome, destination_queue: queue } = named(row);
     return isChosen(list, { queue: known(`${queue ?? ""} ${data.queue_names[queue] ?? ""}`), managers: machines[place], kinds: kindsOf(outcome, severity) });
   }
 
@@ -105,7 +105,7 @@
   function showFound(section, list, shown) {
     section.querySelector(".found")?.remove();
     if (!data.lists[list]) return [0, 0];
-    const found = data.lists[list].map((row, i) => [row, i]).filter(([, i]) => i >= shown && isWanted(list, i));
+    const found = data.lists[list].filter((row, i) => i >= shown && isWanted(list, row));
     if (!found.length) return [0, data.lists[list].length - shown];
     const box = add(section, "div", "", { class: "found" });
     const scroll = add(box, "div", "", { class: "scroll", tabindex: "0", role: "group", "aria-label": "More messages that match" });
@@ -114,7 +114,7 @@
     const head = add(add(table, "thead"), "tr");
     ["Outcome", "Number", "Message and label", "Queue and sender", "First and last seen, UTC"].forEach((name) => add(head, "th", name, { scope: "col" }));
     const body = add(table, "tbody");
-    found.slice(0, MOST_FOUND).forEach(([row]) => {
+    found.slice(0, MOST_FOUND).forEach((row) => {
       const one = named(row), line = add(body, "tr");
       const last = one.numbers > 1 ? `–${number(one.number + one.numbers - 1)}` : "";
       add(line, "th", one.outcome.replaceAll("_", " "), { scope: "row" });
@@ -154,7 +154,7 @@
       if (save) {
         const words = save.querySelector("span");
         words.dataset.all ??= words.textContent;
-        words.textContent = isAsked ? `As CSV, the ${number(data.lists[section.id].filter((_, i) => isWanted(section.id, i)).length)} that match:` : words.dataset.all;
+        words.textContent = isAsked ? `As CSV, the ${number(data.lists[section.id].filter((row) => isWanted(section.id, row)).length)} that match:` : words.dataset.all;
       }
       matching += found;
       all += rows.length + more;

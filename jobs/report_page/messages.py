@@ -21,7 +21,7 @@ SAVED = {
     "arrivals": "arrivals",
     "first_seen": "first_ns",
     "last_seen": "last_ns",
-    "first_address": "witness",
+    "first_address": "address",
 }
 """Columns of a list that is saved as CSV, and those of the rows that they come from."""
 _SAVED_LISTS = ("lost", "pending", "unknown", "not_read", ACCEPTED)
@@ -35,14 +35,9 @@ def severity(message: Row) -> Severity:
     return Severity.WARNING if message["outcome"] in _WAITING else Severity.INFO
 
 
-def by_key(rows: Mapping[str, Rows]) -> dict[str, Row]:
-    """Returns the rows of witnesses by their keys."""
-    return {f"{row['stream_id']}@{row['stream_offset']}": row for row in rows["witnesses"]}
-
-
-def address(witness: str) -> str:
-    """Returns the address that the stream of a witness comes from."""
-    return witness.partition(">")[0].rpartition(":")[0].strip("[]")
+def is_direct(message: Row) -> bool:
+    """Returns whether a message came from its original sender, not from a router."""
+    return str(message["session_id"]).startswith(f"{message['source_queue_manager']}->")
 
 
 class Machines:
@@ -50,80 +45,43 @@ class Machines:
 
     def __init__(self, rows: Mapping[str, Rows]) -> None:
         """Collects them."""
-        self._seen = by_key(rows)
         self._addresses: dict[str, set[str]] = defaultdict(set)
-        covered = {row["session_id"]: row for row in rows["coverage"]}
         for session in rows["sessions"]:
-            ends = covered.get(session["session_id"], {})
             for side, end in (("sender", "src_ip"), ("receiver", "dst_ip")):
-                self._addresses[session[side]] |= set(ends[end].split(", ")) if ends.get(end) else set()
+                self._addresses[session[side]] |= set(filter(None, session[end].split(", ")))
         for incident in rows["incidents"]:
             self._addresses[incident["source_queue_manager"]] |= {one["address"] for one in incident["senders"]}
-
-    def sent_from(self, message: Row) -> list[str]:
-        """Returns the address that a message first came from; several, where its witness leaves that open.
-
-        Its witness also has what took its number or went beyond it, maybe from another address. The row of the witness
-        that was captured when the message was first seen is its own.
-        """
-        if not message["witness"] or not message["message_id"]:
-            return []
-        first = [key for key in message["witness"] if _is_first(self._seen.get(key), message)]
-        return sorted({address(key) for key in first or message["witness"]})
-
-    def own(self, message: Row) -> str:
-        """Returns the address that a message first came from; an empty text for a router's, or where that is open."""
-        found = self.sent_from(message) if _is_direct(message) else []
-        return found[0] if len(found) == 1 else ""
 
     def of(self, message: Row) -> list[str]:
         """Returns GUIDs and addresses of the machines that sent, passed on and received a message, sorted.
 
         A message that was never seen, or came by a router, belongs to every address of its sender.
         """
-        source, session = message["source_queue_manager"], str(message["session_id"])
-        sender, _, receiver = session.partition("->")
-        found = {source, sender, receiver, *self._addresses[receiver], *self.sent_from(message)}
-        if not (message["message_id"] and _is_direct(message)):
+        source = message["source_queue_manager"]
+        sender, _, receiver = str(message["session_id"]).partition("->")
+        found = {source, sender, receiver, message["address"], *self._addresses[receiver]}
+        if not (message["message_id"] and is_direct(message)):
             found |= self._addresses[source]
         return sorted(filter(None, found))
-
-
-def _is_direct(message: Row) -> bool:
-    """Returns whether a message came from its original sender, not from a router."""
-    return str(message["session_id"]).startswith(f"{message['source_queue_manager']}->")
-
-
-def _is_first(witness: Row | None, message: Row) -> bool:
-    """Returns whether a row of a witness is the first arrival of a message: times are kept in microseconds."""
-    if witness is None or None in (message["first_ns"], witness["captured_ns"]):
-        return False
-    return bool(
-        witness["message_id"] == message["message_id"] and witness["captured_ns"] // 1000 == message["first_ns"] // 1000
-    )
 
 
 def saved(rows: Mapping[str, Rows]) -> Row:
     """Returns what lists can be saved with, `lists`: rows of `columns`, in the order of each list.
 
-    `belongs` has for each row its severity and the place of its machines in `machines`. A message has no address where
-    its witness leaves that open.
+    Behind its columns, each row has its severity and the place of its machines in `machines`.
     """
     known = Machines(rows)
     texts: dict[str, int] = {}
-    lists, belongs = defaultdict(list), defaultdict(list)
+    lists = defaultdict(list)
     for row in rows["saved_messages"]:
         if row["list"] in _SAVED_LISTS:
-            addresses = known.sent_from(row)
             told = row | {
                 "outcome": f"{row['outcome']}, stuck" if row["stuck"] else row["outcome"],
-                "witness": addresses[0] if len(addresses) == 1 else None,
                 **{name: _utc(row[name]) for name in ("first_ns", "last_ns")},
             }
-            lists[row["list"]].append([told[name] for name in SAVED.values()])
             machines = texts.setdefault(" ".join(known.of(row)), len(texts))
-            belongs[row["list"]].append((severity(row).value, machines))
-    return {"columns": list(SAVED), "lists": dict(lists), "belongs": dict(belongs), "machines": list(texts)}
+            lists[row["list"]].append([*(told[name] for name in SAVED.values()), severity(row).value, machines])
+    return {"columns": list(SAVED), "lists": dict(lists), "machines": list(texts)}
 
 
 def _utc(ns: int | None) -> str | None:

@@ -18,7 +18,6 @@ from jinja2.filters import do_mark_safe
 from jobs.app.logs import in_shell, printable
 from jobs.app.names import Names
 from jobs.report_page.arrange import short_id
-from jobs.report_page.messages import address
 
 _PAGE = resources.files("jobs.report_page")
 _FILES = (
@@ -67,6 +66,11 @@ def words(code: str | None) -> str:
     return (code or "").replace("_", " ")
 
 
+def sent_from(witness: str) -> str:
+    """Returns the address that the stream of a witness comes from."""
+    return witness.partition(">")[0].rpartition(":")[0].strip("[]")
+
+
 def in_wireshark(uri: str | None, frame: int | None) -> str:
     """Returns the command that opens a capture at a frame; an empty text for none."""
     return f"wireshark -g {frame} -r {in_shell(uri)}" if uri and frame else ""
@@ -93,7 +97,7 @@ def render(found: Mapping[str, Any], mark: str = "", names: Names | None = None)
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=visible
     )
     environment.filters |= {"moment": moment, "second": second, "number": number, "percent": percent, "words": words}
-    environment.filters |= {"short_id": short_id, "sent_from": address}
+    environment.filters |= {"short_id": short_id, "sent_from": sent_from}
     environment.filters |= {
         "queue_manager_name": names.queue_manager,
         "queue_name": names.queue,

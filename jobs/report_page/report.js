@@ -138,18 +138,16 @@
       parent,
     );
 
-  /** What happened at each moment of a picture, by time: messages, OrderAcks and holes in one row of moments. */
+  /** What happened at each moment of a picture, by time: messages and OrderAcks in one row of moments. */
   function momentsOf(picture) {
     const moments = picture.t.map((t, i) => ({ t, message: i }));
     picture.acks.t.forEach((t, i) => moments.push({ t, ack: picture.acks.n[i] }));
-    picture.holes.t.forEach((t, i) => moments.push({ t, missing: picture.holes.b[i] }));
     return moments.sort((a, b) => a.t - b.t);
   }
 
   function inWords(picture, moment) {
     const at = time(picture.start + moment.t);
     if (moment.ack !== undefined) return `${at}: OrderAck, everything up to number ${number(moment.ack)} is acknowledged`;
-    if (moment.missing !== undefined) return `${at}: ${number(moment.missing)} bytes missing so far`;
     const i = moment.message;
     const latency = picture.l[i] == null ? "no acknowledgment seen" : `acknowledged after ${number(picture.l[i])} ms`;
     const sequence = picture.sequences.length > 1 ? ` of sequence ${picture.sequences[picture.s[i]]}` : "";
@@ -175,7 +173,7 @@
     const axis = axisOf(moments.map((moment) => picture.start + moment.t), 1);
     const x = moments.map((moment) => axis.at(picture.start + moment.t));
     const column = (value) => moments.map((moment) => value(moment) ?? null);
-    const held = (value, first = null) => { let last = first; return moments.map((moment) => (last = value(moment) ?? last)); };
+    const held = (value) => { let last = null; return moments.map((moment) => (last = value(moment) ?? last)); };
     const plots = add(figure, "div", "", {
       class: "plots", tabindex: "0", role: "group", "aria-roledescription": "picture", "aria-label": summaryOf(picture),
     });
@@ -197,11 +195,6 @@
       drawn.push(plot(plots, "Time to the acknowledgment", "ms", 150, axis, [{}, marked(["latency", "accepted", circle, 5, true])],
         [x, column((m) => (m.message === undefined ? null : picture.l[m.message]))], common));
     } else add(plots, "p", "No acknowledgment of these messages was seen.");
-    if (picture.holes.t.length) {
-      drawn.push(plot(plots, "Bytes missing from the captures so far", "bytes", 130, axis,
-        [{}, { stroke: colour("unknown"), width: 2, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false } }],
-        [x, held((m) => m.missing, 0)], common));
-    } else add(plots, "p", "No bytes of its connections are known to be missing.");
 
     const whole = () => drawn.forEach((u) => u.setData(u.data, true));
     const zoom = (factor) => drawn.forEach((u) => {

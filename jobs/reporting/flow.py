@@ -1,132 +1,124 @@
 """Collects the rows that a report shows, the same on each engine.
 
-What is many is summed where it is: by whole scopes, then by whole sessions. To this process come the tables that have
-few rows, sums, what is drawn of the worst sessions, and the rows with the keys of witnesses.
+What is many is summed where it is, by whole scopes. To this process come the tables that have few rows, sums, what is
+drawn of the worst sessions, and the rows with the keys of witnesses.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 import polars as pl
 
 from jobs.engine.engine import Engine, T
-from jobs.reporting.few import Few
-from schemas.ingest import QUARANTINE, STREAM_GAPS
+from schemas.incidents import INCIDENTS
+from schemas.ingest import BOOKS, CAPTURES, QUARANTINE, STREAMS
 from schemas.messages import ACKS
 from schemas.outcomes import OUTCOMES
-from schemas.replay import VERDICTS
-from udfs.derive.columns import PLACE, RANGE, SEQUENCE
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, VERDICTS
+from schemas.table import Table
+from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.frames import ONE, Frames
 from udfs.derive.replay.acks import OF_ACKS
-from udfs.derive.report.health import HEALTH, changed_first, health
 from udfs.derive.report.messages import SHOWN, accepted_since, conflicts
-from udfs.derive.report.of_session import JUDGED, merged, of_scope, of_session
 from udfs.derive.report.page import (
     WITNESSES,
-    Chosen,
-    Options,
     choose,
-    limits,
+    figures,
     listed,
+    of_sessions,
     proofs,
     rows_of,
     witness_columns,
     witness_keys,
 )
-from udfs.derive.report.pictures import asked, carriers, of_drawn, order_acks, pictures, stairs
-from udfs.derive.report.rows import Rows
+from udfs.derive.report.pictures import DRAWN_SESSIONS, asked, order_acks, pictures, points, stairs
 from udfs.derive.report.sessions import unusable
+from udfs.derive.report.sums import JUDGED, merged, of_scope
 from udfs.derive.tables import schema_of
 
+Few = Mapping[str, pl.DataFrame]
+"""Rows of tables with a row per capture, stream, session, sequence or story, by the names of the tables."""
+SUMMARIZED = (SESSIONS, FINDINGS, INCIDENTS)
+REPORTED = (*SUMMARIZED, CAPTURES, STREAMS, SEQUENCES, ENDS, BOOKS)
+_NEEDED = {
+    STREAMS: (*("stream_id", "src_ip", "dst_ip", "last_captured_at", "missing_bytes", "mid_stream", "conflict"),),
+    ENDS: ("stream_id", "session_id", "sender", "receiver", "copy_of"),
+    BOOKS: ("balanced",),
+}
+"""Columns of tables of which others are not needed."""
 
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """Holds the rows that a report shows, by name, and what they were chosen from."""
 
-    rows: dict[str, Rows]
-    chosen: Chosen
+def read_few(engine: Engine[Any], *tables: Table) -> Few:
+    """Returns the rows of these tables; of ENDS, without copies."""
+    rows = {table.name: engine.read(table, *_NEEDED.get(table, ())) for table in tables}
+    few = engine.bring(**rows)
+    if ENDS.name in few:
+        few[ENDS.name] = few[ENDS.name].filter(pl.col("copy_of").is_null())
+    return few
 
 
-def collect(engine: Engine[T], few: Few, options: Options) -> Collected:
-    """Returns the rows that a report shows; no part grows with the large tables. `few` are those REPORTED."""
-    verdicts, outcomes = engine.read(VERDICTS, *JUDGED), engine.read(OUTCOMES)
-    chosen = choose(few, _scopes(engine, verdicts, options.session), options)
+def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns the rows that a report shows from `since` on, of these sessions, of all where none is named.
+
+    No part grows with the large tables. `few` are those REPORTED.
+    """
+    verdicts = engine.read(VERDICTS, *JUDGED)
+    if sessions:
+        wanted = pl.DataFrame({"session_id": list(sessions)})
+        verdicts = engine.join(verdicts, engine.hand_in(wanted), ["session_id"], "semi")
+        scopes = engine.bring(scopes=engine.distinct(engine.select(verdicts, "scope_key")))["scopes"]
+        few = of_sessions(few, wanted, scopes)
+    tables, chosen = _with_sums(engine, few), choose(few, since)
     sequences = engine.hand_in(chosen.sequences.select(SEQUENCE))
-    judged = engine.derive(of_scope, verdicts=verdicts, outcomes=outcomes, sequences=sequences)
-    sums = merged(engine.gather(partial(of_session, period=chosen.period), **judged), chosen.period)
-    tops = listed(chosen, sums, accepted(engine, chosen.incidents, options.saved_messages), options)
-    points = _drawn(engine, judged["verdicts"], few, chosen, tops, options)
-    shown = tops | points | _beside(engine, few, points["points"], tops, options) | _proofs(engine, few, tops)
-    return Collected(rows_of(chosen, shown | limits(_with_sums(engine, few), chosen, tops)), chosen)
+    work = partial(of_scope, since=chosen.since, steps=chosen.steps)
+    judged = engine.derive(work, verdicts=verdicts, outcomes=engine.read(OUTCOMES), sequences=sequences)
+    recent = judged.pop("verdicts")
+    sums = merged(engine.bring(**judged))
+    taken = accepted(engine, chosen.incidents)
+    tops = listed(tables, chosen, sums, taken)
+    shown = tops | _drawn(engine, recent, few, tops["sessions"]) | _proofs(engine, few, tops)
+    return rows_of(shown) | figures(tables, chosen, sums, taken)
 
 
-def _scopes(engine: Engine[T], verdicts: T, sessions: Sequence[str]) -> pl.DataFrame | None:
-    """Returns the scopes in which these sessions have a message; None where none is named."""
-    if not sessions:
-        return None
-    wanted = engine.hand_in(pl.DataFrame({"session_id": list(sessions)}))
-    theirs = engine.select(engine.join(verdicts, wanted, ["session_id"], "semi"), "scope_key")
-    return engine.bring(scopes=engine.distinct(theirs))["scopes"]
-
-
-def accepted(engine: Engine[T], incidents: pl.DataFrame, limit: int) -> Frames:
+def accepted(engine: Engine[T], incidents: pl.DataFrame) -> Frames:
     """Returns `accepted_since` of the senders that used numbers again for different messages."""
-    work, since = partial(accepted_since, limit=limit), conflicts(incidents)
+    since = conflicts(incidents)
     if not since.height:
-        return work(schema_of(VERDICTS.arrow).to_frame(), since)
+        return accepted_since(schema_of(VERDICTS.arrow).to_frame(), since)
     verdicts = engine.read(VERDICTS, *SHOWN, "accepted")
     theirs = engine.join(verdicts, engine.hand_in(since.drop("since")), ["source_queue_manager"], "semi")
-    return engine.gather(work, verdicts=theirs, since=engine.hand_in(since))
-
-
-def _drawn(engine: Engine[T], verdicts: T, few: Few, chosen: Chosen, tops: Frames, options: Options) -> Frames:
-    """Returns `points` and `holes` of the worst sessions; `verdicts` have their `fate`."""
-    worst = tops["sessions"].head(options.drawn_sessions).select("session_id")
-    streams = carriers(few["stream_ends"].join(worst, on="session_id", how="semi"), chosen.streams)
-    theirs = engine.join(verdicts, engine.hand_in(worst), ["session_id"], "semi")
-    gaps = engine.join(engine.read(STREAM_GAPS, *RANGE), engine.hand_in(streams), ["stream_id"])
-    work = partial(of_drawn, since=chosen.period.since, scopes=options.drawn_pictures, limit=options.drawn_points)
-    return engine.gather(work, verdicts=theirs, gaps=gaps)
-
-
-def _beside(engine: Engine[T], few: Few, points: pl.DataFrame, tops: Frames, options: Options) -> Frames:
-    """Returns what stands beside the `points` that are drawn: `pictures`, `stairs`, and `uris` of their captures."""
-    drawn_scopes = pictures(points, tops["sessions"])
-    sequences = asked(drawn_scopes, few["sequences"])
-    wanted = engine.hand_in(sequences.select("tx_sequence_id").unique())
-    acks = engine.join(engine.read(ACKS, *OF_ACKS), wanted, ["tx_sequence_id"], "semi")
-    answers = engine.one(
-        order_acks, acks=acks, ends=engine.hand_in(few["stream_ends"]), asked=engine.hand_in(sequences)
-    )
-    drawn_acks = engine.gather(partial(stairs, limit=options.drawn_points), acks=answers)[ONE]
-    uris = few["captures"].select("capture_id", "uri").join(points, on="capture_id", how="semi")
-    return {"pictures": drawn_scopes, "stairs": drawn_acks, "uris": uris}
-
-
-def _proofs(engine: Engine[T], few: Few, tops: Frames) -> Frames:
-    """Returns the rows of the witnesses of what is listed."""
-    keys = witness_keys(tops)
-    wanted = engine.hand_in(keys)
-    found = {
-        table.name: engine.join(engine.read(table, *witness_columns(table)), wanted, PLACE, "semi")
-        for table in WITNESSES
-    }
-    return {"witnesses": proofs(engine.bring(**found) | {"captures": few["captures"]}, keys)}
+    return engine.gather(accepted_since, verdicts=theirs, since=engine.hand_in(since))
 
 
 def _with_sums(engine: Engine[T], few: Few) -> Few:
     """Adds, under the names of large tables, sums over them: kinds of ACKS, and what is in QUARANTINE."""
     kinds = engine.bring(acks=engine.sum_up(engine.read(ACKS, "ack_type"), ["ack_type"]))
-    quarantined = engine.gather(unusable, quarantine=engine.read(QUARANTINE, "stage", "reason", "stream_id", "length"))[
-        ONE
-    ]
-    return {**few, **kinds, "quarantine": quarantined}
+    quarantine = engine.read(QUARANTINE, "stage", "reason", "stream_id", "length")
+    return {**few, **kinds, "quarantine": engine.gather(unusable, quarantine=quarantine)[ONE]}
 
 
-def health_by_queue(engine: Engine[T], since: datetime | None, limit: int) -> pl.DataFrame:
-    """Returns at most `limit` rows of `health`, of all sessions."""
-    verdicts, outcomes = engine.read(VERDICTS, *HEALTH), engine.read(OUTCOMES)
-    rows = engine.gather(partial(health, since=since, limit=limit), verdicts=verdicts, outcomes=outcomes)[ONE]
-    return changed_first(rows, limit)
+def _drawn(engine: Engine[T], verdicts: T, few: Few, sessions: pl.DataFrame) -> Frames:
+    """Returns what is drawn of the worst sessions: `pictures`, `points`, `stairs`, and `uris` of their captures."""
+    worst = engine.hand_in(sessions.head(DRAWN_SESSIONS).select("session_id"))
+    drawn = engine.gather(points, verdicts=engine.join(verdicts, worst, ["session_id"], "semi"))[ONE]
+    scopes = pictures(drawn, sessions)
+    sequences = asked(scopes, few["sequences"])
+    wanted = engine.hand_in(sequences.select("tx_sequence_id").unique())
+    acks = engine.join(engine.read(ACKS, *OF_ACKS), wanted, ["tx_sequence_id"], "semi")
+    answers = engine.one(
+        order_acks, acks=acks, ends=engine.hand_in(few["stream_ends"]), asked=engine.hand_in(sequences)
+    )
+    uris = few["captures"].select("capture_id", "uri").join(drawn, on="capture_id", how="semi")
+    return {"pictures": scopes, "points": drawn, "stairs": engine.gather(stairs, acks=answers)[ONE], "uris": uris}
+
+
+def _proofs(engine: Engine[T], few: Few, tops: Frames) -> Frames:
+    """Returns the rows of the witnesses of what is listed."""
+    wanted = engine.hand_in(witness_keys(tops))
+    found = {
+        table.name: engine.join(engine.read(table, *witness_columns(table)), wanted, PLACE, "semi")
+        for table in WITNESSES
+    }
+    return {"witnesses": proofs(engine.bring(**found), few["captures"])}

@@ -43,23 +43,11 @@ class Figures(NamedTuple):
     split: list[Figure]
     doubts: list[Figure]
     beside: list[Figure]
-    lost_where: str = ""
+    lost_where: str
     """Since when and to which queue, in the words of `where`."""
-    stuck_where: str = ""
-    machines: str = ""
+    stuck_where: str
+    machines: str
     """Says where an operator has to go."""
-
-
-def located(figures: Figures, places: Mapping[str, Any], machines: Sequence[str], names: Names) -> Figures:
-    """Returns the figures with the time and the queue of loss and of stuck messages, of `messages.places`.
-
-    `machines` are those to blame, the worst first.
-    """
-    lost, stuck = (where(places, what, names) for what in ("lost", "stuck"))
-    shown = [f"{one} ({name})" if (name := names.queue_manager(one)) else one for one in machines[:_MACHINES]]
-    more = len(machines) - _MACHINES
-    named = ", ".join(shown) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
-    return figures._replace(lost_where=lost, stuck_where=stuck, machines=named)
 
 
 def second(ns: int) -> str:
@@ -79,13 +67,22 @@ def where(places: Mapping[str, Any], what: str, names: Names) -> str:
 
 
 def headline_figures(
-    outcomes: Mapping[str, int], *, stuck: int = 0, missing_bytes: int = 0, unjudged: int = 0, errors: int = 0
+    outcomes: Mapping[str, int],
+    places: Mapping[str, Any],
+    machines: Sequence[str],
+    names: Names,
+    *,
+    missing_bytes: int,
+    unjudged: int,
+    errors: int,
 ) -> Figures:
-    """Returns the figures of the headline.
+    """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
 
-    `outcomes` counts messages by outcome; `unjudged` are transactional messages without a verdict that were not just
-    passing through; `errors` are findings of that severity.
+    `outcomes` counts messages by outcome, `places` are `messages.places`, and `machines` those to blame, the worst
+    first; `unjudged` are transactional messages without a verdict that were not just passing through; `errors` are
+    findings of that severity.
     """
+    stuck = places["stuck"]
     doubts = (
         Figure(outcomes.get(Outcome.UNKNOWN, 0), "unknown", "unknown", Outcome.UNKNOWN),
         Figure(outcomes.get(Outcome.CONTRADICTED, 0), "contradicted by the receiver", "unknown", Outcome.CONTRADICTED),
@@ -103,7 +100,11 @@ def headline_figures(
     split = _present([Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost", outcome) for outcome in LOST])
     lost = sum(one.number for one in split)
     also = (*doubts[:2], *beside) if lost or stuck else beside
-    return Figures(lost, stuck, split, _present(doubts), _present(also))
+    lost_where, stuck_where = (where(places, what, names) for what in ("lost", "stuck"))
+    shown = [f"{one} ({name})" if (name := names.queue_manager(one)) else one for one in machines[:_MACHINES]]
+    more = len(machines) - _MACHINES
+    to_go = ", ".join(shown) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
+    return Figures(lost, stuck, split, _present(doubts), _present(also), lost_where, stuck_where, to_go)
 
 
 def _present(figures: Iterable[Figure]) -> list[Figure]:
@@ -120,8 +121,8 @@ def headline(figures: Figures) -> str:
     if lost:
         said.append(f"{lost:,} {'messages were' if lost > 1 else 'message was'} lost{lost_where}: {_list(split)}.")
     if stuck:
-        still = ", and still at the end of the captures" if stuck_where else ""
-        said.append(f"{stuck:,} {'messages are' if stuck > 1 else 'message is'} stuck{stuck_where}{still}.")
+        are = "messages are" if stuck > 1 else "message is"
+        said.append(f"{stuck:,} {are} stuck{stuck_where}, and still at the end of the captures.")
     if machines:
         said.append(f"Go to {machines}.")
     if not said:

@@ -12,7 +12,6 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import progress, step, warn
-from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.engine.in_process import InProcess
 from jobs.ingestion import flow
@@ -21,7 +20,7 @@ from jobs.replaying.decoding import decode_table, quarantine_of
 from jobs.replaying.flow import Options, replay
 from jobs.replaying.sources import read_sources
 from jobs.reporting import balancing
-from jobs.steps.summary import summary, with_muted, with_names
+from jobs.steps.summary import summary, with_names
 from schemas.incidents import INCIDENTS
 from schemas.ingest import PACKETS, QUARANTINE, STREAMS
 from schemas.messages import DECODED_TABLES
@@ -44,12 +43,12 @@ def run(config: Config) -> Summary:
         raise UsageError("Name what to look at: captures, folders or globs.")
     if config.continue_from:
         warn("look: continue_from is left out of account, because look reads no tables: nightly does")
-    names, muted = Names.read(config.names_file), read_muted(config.muted_file)
+    names = Names.read(config.names_file)
     engine = derive_tables(_files(config), config)
     with step("report" if config.out else "summary", _STEPS, _STEPS):
         if config.out:
             _write_report(engine, config, names)
-        found = with_muted(with_names(summary(engine, "", names), names), engine, muted)
+        found = with_names(summary(engine, "", names), names)
         del found["tables"]
         _add_proof(found, engine)
         found |= {"report": config.out} if config.out else {}
@@ -79,8 +78,7 @@ def _write_report(engine: InProcess, config: Config, names: Names) -> None:
     from jobs.report_page.render import render  # noqa: PLC0415
     from jobs.steps import page  # noqa: PLC0415
 
-    collected = page.collected_rows(engine, config)
-    write_text(config.out, render(page.values(collected, config, "", names), names=names))
+    write_text(config.out, render(page.values(engine, config, "", names), names=names))
 
 
 def _add_proof(found: Summary, engine: InProcess) -> None:

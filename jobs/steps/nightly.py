@@ -10,12 +10,11 @@ from jobs.app.capture_listing import Stamp, capture_files, stamps
 from jobs.app.command import STARTING, Summary
 from jobs.app.config import Config
 from jobs.app.logs import step
-from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.spark_session import StartingSession, open_session, starts_own_jvm
 from jobs.engine.on_spark import engine_of
 from jobs.steps import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
-from jobs.steps.summary import summary, with_muted, with_names
+from jobs.steps.summary import summary, with_names
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import string_literal
 
@@ -26,7 +25,6 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
     """Runs one night under the publish lock; returns its summary. `files`: the captures, if they are listed already."""
     files = _list(config) if files is None else files
     names = Names.read(config.names_file)
-    muted = read_muted(config.muted_file)
     warehouse = Warehouse.of(spark, config)
     starting = spark if isinstance(spark, StartingSession) else None
     with in_memory.hold(warehouse, config, files) as (held, lock):
@@ -47,8 +45,7 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
             reconcile.step(replayed)
         with step("report", 5, _STEPS):
             report.step(replayed, config)
-            engine = engine_of(replayed)
-            found = with_muted(with_names(summary(engine, held.place, names), names), engine, muted)
+            found = with_names(summary(engine_of(replayed), held.place, names), names)
             if names and held.catalog_schema:
                 create_names_view(held, names)
         place = report.destination(held, config)

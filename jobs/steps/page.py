@@ -4,56 +4,31 @@ from datetime import datetime
 from typing import Any
 
 from jobs.app.config import ALL, LAST, Config, parse_time
-from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.report_page import arrange
-from jobs.reporting.few import REPORTED, Few, read_few
-from jobs.reporting.flow import Collected, collect
-from jobs.steps.headline import NOT_TOLD, headline_figures, located
+from jobs.reporting.flow import REPORTED, Few, collect, read_few
+from jobs.steps.headline import NOT_TOLD, headline_figures
 from schemas.outcomes import Outcome, count_column
-from udfs.derive.report.page import Options
 from udfs.derive.report.period import begin_of_last_run
-from udfs.derive.report.summary import machines_to_blame
-
-_LIMITS = (
-    *("listed_messages", "listed_incidents", "listed_findings", "listed_sessions"),
-    *("drawn_sessions", "drawn_pictures", "drawn_points"),
-)
-_SAVED_FOR_EACH_LISTED = 100
-"""Messages that a list can be saved with, for each that the page may show of it."""
-OPTIONS = ("since", "session", *_LIMITS)
-"""Names of the options that say what the page shows."""
 
 
-def collected_rows(engine: Engine[T], config: Config) -> Collected:
-    """Returns the rows that the page shows; no part grows with the tables."""
+def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[str, Any]:
+    """Returns the values that the page shows; no part grows with the tables. `place` is that of the tables."""
     few = read_few(engine, *REPORTED)
-    options = Options(
-        since=_since(config, few),
-        session=config.session,
-        muted=tuple((one.kind, one.queue) for one in read_muted(config.muted_file)),
-        saved_messages=config.listed_messages * _SAVED_FOR_EACH_LISTED,
-        **{name: getattr(config, name) for name in _LIMITS},
-    )
-    return collect(engine, few, options)
-
-
-def values(collected: Collected, config: Config, place: str, names: Names) -> dict[str, Any]:
-    """Returns the values that the page shows; `place` is that of the tables."""
-    rows = collected.rows
-    numbers = arrange.numbers(rows, only=bool(config.session))
-    machines = machines_to_blame(collected.chosen.incidents)
+    rows = collect(engine, few, _since(config, few), config.session)
+    numbers = arrange.numbers(rows)
     figures = headline_figures(
         {outcome: numbers[count_column(outcome)] for outcome in Outcome},
-        **{name: numbers[name] for name in ("stuck", "missing_bytes", "unjudged", "errors")},
+        rows["places"],
+        rows["machines"],
+        names,
+        **{name: numbers[name] for name in ("missing_bytes", "unjudged", "errors")},
     )
-    return arrange.page(rows, config, place, collected.chosen.period.since) | {
-        "muted": [one._asdict() for one in read_muted(config.muted_file)],
-        "muted_findings": rows["muted"],
+    return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,
         "numbers": numbers,
-        "headline": located(figures, rows["places"][0], machines, names)._asdict(),
+        "headline": figures._asdict(),
     }
 
 

@@ -15,7 +15,6 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.errors import UsageError
 from jobs.app.logs import progress
-from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.engine.in_process import InProcess
@@ -26,7 +25,7 @@ from jobs.replaying.settled import LastReplay
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.replaying.windows import accept_in_memory, with_states
 from jobs.steps import in_memory, reconcile
-from jobs.steps.summary import replay_summary, with_muted, with_names
+from jobs.steps.summary import replay_summary, with_names
 from jobs.warehouse import publish_lock
 from jobs.warehouse.catalog import create_history
 from jobs.warehouse.provenance import derive
@@ -48,9 +47,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         step(held, config)
         reconcile.step(held)
         names = Names.read(config.names_file)
-        engine = engine_of(held)
-        found = with_names(replay_summary(engine, names), names)
-        return with_muted(found, engine, read_muted(config.muted_file))
+        return with_names(replay_summary(engine_of(held), names), names)
 
 
 def step(warehouse: Warehouse, config: Config) -> bool:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -11,7 +10,6 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import progress, warn
-from jobs.app.muted import read_muted
 from jobs.app.names import Names
 from jobs.app.text_files import exists, read_text, write_text
 from jobs.engine.on_spark import engine_of
@@ -62,22 +60,15 @@ def step(warehouse: Warehouse, config: Config) -> None:
         progress(f"report: nothing new in {place}")
         return
     names = Names.read(config.names_file)
-    collected = page.collected_rows(engine_of(warehouse), config)
-    write_text(place, render(page.values(collected, config, warehouse.place, names), made_from, names))
+    write_text(place, render(page.values(engine_of(warehouse), config, warehouse.place, names), made_from, names))
 
 
 def mark(warehouse: Warehouse, config: Config) -> str:
     """Returns a hash of a report's inputs: table versions, options, names, and the page's template and scripts."""
-    options = [{name: getattr(config, name) for name in page.OPTIONS}, arrange.changed_options(config), VERSION]
-    options += given_files(config)
+    names = list(Names.read(config.names_file).rows())
+    options = [arrange.changed_options(config), VERSION, names]
     text = json.dumps([warehouse.versions(_TABLES), warehouse.place, options, files()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def given_files(config: Config) -> list[Any]:
-    """Returns what --names-file and --muted-file say, in a form that JSON can hold."""
-    muted = [list(map(str, one)) for one in read_muted(config.muted_file)]
-    return [list(Names.read(config.names_file).rows()), muted]
 
 
 def destination(warehouse: Warehouse, config: Config) -> str | None:

@@ -1,16 +1,14 @@
 """Counts what a run found, from the tables, and says what became of the messages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
 
-from jobs.app.muted import Muted
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
-from jobs.reporting.few import SUMMARIZED, read_few
-from jobs.reporting.flow import accepted
-from jobs.steps.headline import NOT_TOLD, headline, headline_figures, located, second
+from jobs.reporting.flow import SUMMARIZED, accepted, read_few
+from jobs.steps.headline import NOT_TOLD, headline, headline_figures, second
 from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, MESSAGES
@@ -18,10 +16,9 @@ from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, VERDICTS, Severity
 from schemas.table import Table
 from udfs.derive.frames import ONE
-from udfs.derive.report.messages import QUEUE, accepted_counts, conflicts, harm_by_queue, places
-from udfs.derive.report.rows import Row, with_nanoseconds
+from udfs.derive.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
+from udfs.derive.report.rows import SEVERITIES, Row
 from udfs.derive.report.summary import (
-    count_muted,
     kinds_by_severity,
     lost_by,
     machines_to_blame,
@@ -30,38 +27,31 @@ from udfs.derive.report.summary import (
 )
 from udfs.replay.advice import machines_of
 
-Counts = dict[str, dict[str, int]]
-"""Row counts by table and by value of one column; a BOOLEAN has "true" and "false"."""
-_INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), (BOOKS, "balanced"))
-_DECODED = ((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), (BOOKS, "balanced"))
-_REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"), (INCIDENTS, "outcome"))
-_CAPTURES = _INGESTED[:1]
+_BOOKS = (BOOKS, "balanced")
+_INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), _BOOKS)
+_DECODED = ((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), _BOOKS)
+_REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"), (INCIDENTS, "outcome"), _BOOKS)
 
 
 def ingest_summary(engine: Engine[T], place: str) -> dict[str, Any]:
     """Returns the place of the tables, captures by status, packets by type, quarantine by reason, and the books."""
-    counts = _count_rows(engine, _INGESTED)
-    return {"tables": place} | counts | {"books": _books(counts)}
+    return {"tables": place} | _counts(engine, _INGESTED)
 
 
 def decode_summary(engine: Engine[T]) -> dict[str, Any]:
-    """Returns counts of messages, acks and packets that the reference decoded; quarantine by reason, and the books."""
-    return _decoded(_count_rows(engine, _DECODED))
+    """Returns counts of messages and acks, quarantine by reason, and the books."""
+    return _counts(engine, _DECODED)
 
 
 def replay_summary(engine: Engine[T], names: Names | None = None) -> dict[str, Any]:
     """Returns verdicts, findings by kind, incidents by outcome, what became of the messages, and the books."""
-    counts = _count_rows(engine, (*_REPLAYED, (BOOKS, "balanced")))
-    books = {"books": _books(counts)}
-    return {table.name: counts[table.name] for table, _ in _REPLAYED} | outcome_summary(engine, names) | books
+    return _counts(engine, _REPLAYED) | outcome_summary(engine, names)
 
 
 def summary(engine: Engine[T], place: str, names: Names | None = None) -> dict[str, Any]:
-    """Returns all of these."""
-    counts = _count_rows(engine, _CAPTURES + _DECODED + _REPLAYED)
-    replayed = {table.name: counts[table.name] for table, _ in _REPLAYED}
-    found = {"tables": place, "captures": counts["captures"]} | _decoded(counts) | replayed
-    return found | outcome_summary(engine, names)
+    """Returns all of these, but for packets by type."""
+    counted = dict.fromkeys((_INGESTED[0], *_DECODED, *_REPLAYED))
+    return {"tables": place} | _counts(engine, counted) | outcome_summary(engine, names)
 
 
 def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, Any]:
@@ -72,102 +62,85 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     Under the literal reading, which tells none of this, the headline says so, and `lost` and `stuck` are None.
     """
     few = read_few(engine, *SUMMARIZED)
-    sums = sums_of_sessions(few["sessions"])
-    if sums["not_told"]:
+    sums, incidents = sums_of_sessions(few["sessions"]), few["incidents"]
+    if not sums["is_told"]:
         return {"headline": NOT_TOLD, "outcomes": {}, "lost": None, "lost_by": [], "stuck": None, "severities": {}}
     harm = engine.read(OUTCOMES, *QUEUE, "lost", "stuck", "numbers", "first_seen_at")
     queues = engine.gather(harm_by_queue, outcomes=harm)[ONE]
-    where = places(queues).row(0, named=True)
-    row = {name: value or 0 for name, value in sums.items()}
-    by_severity: dict[str, dict[str, int]] = {severity.value: {} for severity in reversed(Severity)}
+    where = places(queues)
+    by_severity: dict[str, dict[str, int]] = {severity: {} for severity in SEVERITIES}
     for one in kinds_by_severity(few["findings"]):
         by_severity[one["severity"]][one["kind"]] = one["count"]
-    severities = {severity.value: sum(by_severity[severity.value].values()) for severity in Severity}
-    outcomes = {outcome.value: row[count_column(outcome)] for outcome in Outcome}
+    severities = {severity: sum(kinds.values()) for severity, kinds in by_severity.items()}
+    outcomes = {outcome.value: sums[count_column(outcome)] for outcome in Outcome}
     figures = headline_figures(
         outcomes,
-        stuck=where["stuck"],
-        missing_bytes=row["missing_bytes"],
-        unjudged=row["transactional"] - row["passing_through"] - row["judged"],
+        where,
+        machines_to_blame(incidents),
+        names or Names(),
+        missing_bytes=sums["missing_bytes"],
+        unjudged=sums["unjudged"],
         errors=severities[Severity.ERROR.value],
     )
-    incidents = few["incidents"]
-    since = _accepted_since(engine, incidents)
+    taken = accepted_by_sender(incidents, accepted(engine, incidents)["counts"])
     return {
-        "headline": headline(located(figures, where, machines_to_blame(incidents), names or Names())),
+        "headline": headline(figures),
         "outcomes": {name: count for name, count in outcomes.items() if count},
         "lost": figures.lost,
         "lost_by": lost_by(queues),
         "stuck": where["stuck"],
         "severities": {name: count for name, count in severities.items() if count},
         "findings_by_severity": {name: counts for name, counts in by_severity.items() if counts},
-        "worst_incidents": [_told(one, since) for one in unrepaired_incidents(incidents)],
+        "worst_incidents": [_told(one, taken) for one in unrepaired_incidents(incidents)],
     }
 
 
-def _accepted_since(engine: Engine[T], incidents: pl.DataFrame) -> dict[str, Row]:
-    """Returns what was accepted since numbers were used again, by their sender.
-
-    `accepted_since` is that time, and `accepted_from` has the messages of each address.
-    """
-    since = with_nanoseconds(conflicts(incidents), since_ns="since").to_dicts()
-    counts = accepted_counts(accepted(engine, incidents, 0)["counts"]).to_dicts()
-    rows = sorted(counts, key=lambda row: row["address"] or "")
-    return {
-        sender: {
-            "accepted_since": since_ns and second(since_ns),
-            "accepted_from": [
-                {name: row[name] for name in ("address", "messages")}
-                for row in rows
-                if row["source_queue_manager"] == sender
-            ],
-        }
-        for sender, since_ns in ((row["source_queue_manager"], row["since_ns"]) for row in since)
-    }
-
-
-def _told(incident: Row, accepted_since: Mapping[str, Row]) -> Row:
+def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
     """Returns what a summary says of an incident: what happened, where, since when, from which machines, what to do.
 
-    Where numbers were used again, also what was `accepted_since`, by sender.
+    Where numbers were used again, also what was `accepted_since`, of `accepted_by_sender`.
     """
     addresses = [
         {name: sender[name] for name in ("address", "messages", "accepted", "lost", "suspected")}
-        | {f"{name}_seen_at": sender[f"{name}_ns"] and second(sender[f"{name}_ns"]) for name in ("first", "last")}
+        | {f"{name}_seen_at": _second(sender[f"{name}_ns"]) for name in ("first", "last")}
         for sender in incident["senders"]
     ]
     kept = (
         *("incident_id", "cause", "outcome", "lost", "pending", "stuck", "unknown", "ongoing", "destination_queues"),
         *("advice", "source_queue_manager", "session_id", "explanation"),
     )
-    return {name: incident[name] for name in kept} | {
-        "began_at": incident["began_ns"] and second(incident["began_ns"]),
-        "ended_at": incident["ended_ns"] and second(incident["ended_ns"]),
+    told = {name: incident[name] for name in kept} | {
+        "began_at": _second(incident["began_ns"]),
+        "ended_at": _second(incident["ended_ns"]),
         "addresses": addresses,
         "go_to": [{"address": one} for one in machines_of(incident)],
-        **(
-            accepted_since.get(incident["source_queue_manager"], {}) if incident["cause"] == Cause.NUMBER_REUSED else {}
-        ),
     }
+    if incident["cause"] != Cause.NUMBER_REUSED:
+        return told
+    taken = accepted[incident["source_queue_manager"]]
+    each = [{"address": address, "messages": messages} for address, messages in taken["messages"].items()]
+    return told | {"accepted_since": _second(taken["since_ns"]), "accepted_from": each}
 
 
-def _count_rows(engine: Engine[T], columns: Sequence[tuple[Table, str]]) -> Counts:
+def _second(ns: int | None) -> str | None:
+    return None if ns is None else second(ns)
+
+
+def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str, Any]:
     """Counts the rows of each table by the values of one column, the most frequent value first."""
-    sums = {table.name: engine.sum_up(engine.read(table, column), [column]) for table, column in columns}
-    found = engine.bring(**sums)
-    counts: Counts = {}
+    columns = list(columns)
+    found = engine.bring(
+        **{table.name: engine.sum_up(engine.read(table, column), [column]) for table, column in columns}
+    )
+    counts: dict[str, Any] = {}
     for table, column in columns:
-        rows = found[table.name].select(pl.col(column).cast(pl.String), "count").iter_rows()
-        counts[table.name] = dict(sorted(rows, key=lambda one: (-one[1], one[0] is not None, one[0])))
-    return counts
-
-
-def with_muted(summary: dict[str, Any], engine: Engine[T], muted: Sequence[Muted]) -> dict[str, Any]:
-    """Returns the summary with the findings by kind and by severity that are `muted`; as it is where nothing is."""
-    if not muted:
-        return summary
-    findings = read_few(engine, FINDINGS)["findings"]
-    return summary | {"muted": count_muted(findings, [(one.kind, one.queue) for one in muted])}
+        rows = dict(found[table.name].select(pl.col(column).cast(pl.String), "count").iter_rows())
+        counts[table.name] = dict(sorted(rows.items(), key=lambda one: (-one[1], one[0] is not None, one[0])))
+    if MESSAGES.name in counts:
+        messages = counts[MESSAGES.name]
+        counts |= {"messages": sum(messages.values()), "transactional_messages": messages.get("true", 0)}
+    books = counts[BOOKS.name]
+    return counts | {"books": {"balanced": books.get("true", 0), "unbalanced": books.get("false", 0)}}
 
 
 def with_names(summary: dict[str, Any], names: Names) -> dict[str, Any]:
@@ -182,18 +155,3 @@ def with_names(summary: dict[str, Any], names: Names) -> dict[str, Any]:
         for one in (*row["addresses"], *row["go_to"], *row.get("accepted_from", ())):
             one |= {"name": names.queue_manager(one["address"])}
     return summary
-
-
-def _decoded(counts: Counts) -> dict[str, Any]:
-    messages = counts["messages"]
-    return {
-        "messages": sum(messages.values()),
-        "transactional_messages": messages.get("true", 0),
-        "acks": counts["acks"],
-        "quarantine": counts["quarantine"],
-        "books": _books(counts),
-    }
-
-
-def _books(counts: Counts) -> dict[str, int]:
-    return {"balanced": counts["books"].get("true", 0), "unbalanced": counts["books"].get("false", 0)}

@@ -15,6 +15,7 @@ from jobs.app.capture_listing import Stamp
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress, warn
+from jobs.app.names import Names
 from jobs.app.text_files import exists, read_text, write_text
 from jobs.steps import report
 from jobs.warehouse import log, provenance, publish_lock
@@ -69,7 +70,7 @@ def _of(config: Config, files: Mapping[str, Stamp]) -> str:
     options["names_key"] = config.hiding_key and pseudonymize("names", config.hiding_key)
     if config.continue_from:
         options["previous"] = [_version(config.continue_from, table.name) for table in (STATES, ENDS)]
-    given = [options, *report.given_files(config), sorted(files.items()), code_version.program_hash()]
+    given = [options, list(Names.read(config.names_file).rows()), sorted(files.items()), code_version.program_hash()]
     text = json.dumps(given, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

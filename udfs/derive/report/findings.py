@@ -1,32 +1,26 @@
 """Chooses the findings and incidents that a report lists, and counts them."""
 
-from collections.abc import Sequence
-from functools import reduce
+from datetime import datetime
 
 import polars as pl
 
 from schemas.incidents import IncidentOutcome
 from schemas.replay import FINDINGS, FindingKind
-from udfs.derive.columns import count, count_distinct, count_if, nanoseconds
-from udfs.derive.report.rows import SEVERITIES, first_of, place_in, with_nanoseconds
+from udfs.derive.columns import SEQUENCE, count, count_distinct, count_if, nanoseconds
+from udfs.derive.report.rows import SEVERITIES, first_of, in_period, place_in, with_nanoseconds
 
-_HIDDEN = (FindingKind.RESEND_SCHEDULE.value,)
-"""Kinds that the report leaves out: registry settings choose the intervals."""
-
-
-def is_muted(known: Sequence[tuple[str, str]]) -> pl.Expr:
-    """Returns whether a finding is one of these kinds and queues; an empty queue matches all."""
-    named = pl.col("destination_queue").str.to_lowercase()
-    conditions = (
-        (pl.col("kind") == kind) & (pl.lit(value=True) if not queue else named.eq(queue.lower()).fill_null(value=False))
-        for kind, queue in known
-    )
-    return reduce(pl.Expr.or_, conditions, pl.lit(value=False))
+LISTED_INCIDENTS = 100
+LISTED_FINDINGS = 25
+"""Of each incident, and of each severity and kind of those without one."""
+_HIDDEN = FindingKind.RESEND_SCHEDULE.value
+"""The kind that the report leaves out: registry settings choose the intervals."""
 
 
-def shown_findings(findings: pl.DataFrame) -> pl.DataFrame:
-    """Returns the findings of the kinds that the report shows."""
-    return findings.filter(~pl.col("kind").is_in(_HIDDEN))
+def shown_findings(findings: pl.DataFrame, sequences: pl.DataFrame, since: datetime | None) -> pl.DataFrame:
+    """Returns the findings of a report: those of sequences with a message from `since` on, however early they began."""
+    heard = sequences.select(*SEQUENCE, pl.col("last_captured_at").alias("heard"))
+    shown = findings.filter(pl.col("kind") != _HIDDEN).join(heard, on=SEQUENCE, how="left")
+    return shown.with_columns(pl.coalesce("heard", "found_at").alias("heard")).filter(in_period(since, "heard"))
 
 
 def findings_by_kind(findings: pl.DataFrame) -> pl.DataFrame:
@@ -39,48 +33,28 @@ def findings_by_kind(findings: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def worst_findings(findings: pl.DataFrame, limit: int) -> pl.DataFrame:
-    """Returns of each severity and kind the `limit` findings without an incident that concern the most messages.
+def worst_findings(findings: pl.DataFrame, *within: str) -> pl.DataFrame:
+    """Returns the listed findings of each group: the gravest, of these the ones that concern the most messages.
 
-    `found_ns` replaces `found_at`, and `place` is 1, 2, … within severity and kind.
+    `found_ns` replaces `found_at`.
     """
-    order = ("messages", "found_at", *FINDINGS.key)
-    alone = findings.filter(pl.col("incident_id").is_null())
-    chosen = first_of(alone, ("severity", "kind"), order, [name == "messages" for name in order], limit)
-    return with_nanoseconds(chosen, found_ns="found_at")
-
-
-def findings_of_incidents(findings: pl.DataFrame, incidents: Sequence[str], limit: int) -> pl.DataFrame:
-    """Returns the `limit` gravest findings of each of these incidents; columns as in `worst_findings`."""
-    order = [place_in(SEVERITIES, "severity"), *map(pl.col, ("messages", "found_at", *FINDINGS.key))]
-    told = findings.filter(pl.col("incident_id").is_in(list(incidents)))
-    chosen = first_of(told, "incident_id", order, [place == 1 for place in range(len(order))], limit)
-    return with_nanoseconds(chosen, found_ns="found_at")
-
-
-def incident_counts(incidents: pl.DataFrame) -> pl.DataFrame:
-    """Returns the number of `incidents` by `outcome`."""
-    return incidents.group_by("outcome").agg(count().alias("incidents"))
+    order = (place_in(SEVERITIES, "severity"), *map(pl.col, ("messages", "found_at", *FINDINGS.key)))
+    descending = [place == 1 for place in range(len(order))]
+    return with_nanoseconds(first_of(findings, within, order, descending, LISTED_FINDINGS), found_ns="found_at")
 
 
 def worst_incidents(incidents: pl.DataFrame, limit: int) -> pl.DataFrame:
     """Returns the `limit` worst incidents: lost, stuck, otherwise pending, unknown, repaired; ongoing before over.
 
-    `place` is 1, 2, …; `began_ns` and `ended_ns` replace the times, those of senders, too.
+    `began_ns` and `ended_ns` replace the times, those of senders, too.
     """
     ascending = (place_in([outcome.value for outcome in IncidentOutcome], "outcome"),)
     worst = (pl.col("stuck") > 0, *map(pl.col, ("ongoing", "lost", "pending", "unknown", "repaired", "findings")))
     order = (*ascending, *worst, *map(pl.col, ("began_at", "incident_id")))
     descending = [0 < place <= len(worst) for place in range(len(order))]
-    chosen = (
-        incidents.sort(order, descending=descending, nulls_last=descending)
-        .head(limit)
-        .with_columns(
-            pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias("place"),
-            pl.col("senders").list.eval(_timed(pl.element())),
-        )
-    )
-    return with_nanoseconds(chosen, began_ns="began_at", ended_ns="ended_at").drop("last_captured_at")
+    chosen = incidents.sort(order, descending=descending, nulls_last=descending).head(limit)
+    timed = chosen.with_columns(pl.col("senders").list.eval(_timed(pl.element())))
+    return with_nanoseconds(timed, began_ns="began_at", ended_ns="ended_at").drop("last_captured_at")
 
 
 def _timed(sender: pl.Expr) -> pl.Expr:

@@ -1,45 +1,40 @@
 """Chooses the rows that the page of a report shows, from tables with few rows and from sums over large ones.
 
-`choose` comes first, then steps over large tables (`with_fates`, `session_sums`), then what is `listed`; of that, what
-is drawn and the rows with the keys of witnesses.
+`choose` comes first, then `of_scope` over large tables, then what is `listed`; of that, what is drawn and the rows with
+the keys of witnesses.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from schemas.ingest import PACKETS, STREAM_GAPS
+from schemas.ingest import PACKETS, STREAM_GAPS, PacketType
 from schemas.messages import ACKS, MESSAGES
+from schemas.outcomes import Outcome, count_column
 from schemas.replay import VERDICTS
 from schemas.table import Table
-from udfs.derive.columns import PLACE, nanoseconds, null
+from udfs.derive.columns import PLACE, count, nanoseconds
 from udfs.derive.frames import Frames
 from udfs.derive.report.findings import (
+    LISTED_INCIDENTS,
     findings_by_kind,
-    findings_of_incidents,
-    incident_counts,
-    is_muted,
     shown_findings,
     worst_findings,
     worst_incidents,
 )
 from udfs.derive.report.messages import (
-    accepted_counts,
+    LISTED_MESSAGES,
+    accepted_by_sender,
     accepted_messages,
-    conflicts,
-    final_acks,
     listed_messages,
-    outcome_counts,
     places,
-    take_turns,
-    unjudged_messages,
 )
-from udfs.derive.report.of_session import Period
-from udfs.derive.report.period import busy_hours, chosen_sequences, extent, findings_of_period, last_run, steps
-from udfs.derive.report.rows import Row, Rows, in_period, in_sessions, with_nanoseconds
-from udfs.derive.report.sessions import caveats, coverage, ranked_sessions
+from udfs.derive.report.period import Steps, begin_of_last_run, steps
+from udfs.derive.report.rows import in_period
+from udfs.derive.report.sessions import caveats, coverage, damages, ranked_sessions
+from udfs.derive.report.summary import machines_to_blame, sums_of_sessions
 from udfs.derive.witness import with_keys
 
 Tables = Mapping[str, pl.DataFrame]
@@ -48,112 +43,118 @@ _WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
 """Rows of `listed` whose witnesses are looked up."""
 WITNESSES = (VERDICTS, MESSAGES, ACKS, PACKETS, STREAM_GAPS)
 """Tables that may hold the row of a witness, in the order in which one is looked for."""
-_SHOWN = pl.Schema(
-    {
-        **dict.fromkeys(("stream_id", "capture_id"), pl.String),
-        **dict.fromkeys(("stream_offset", "captured_ns", "first_frame", "last_frame"), pl.Int64),
-        **dict.fromkeys(("message_id", "destination_queue", "label", "verdict", "reason"), pl.String),
-        **dict.fromkeys(("tx_sequence_id", "incoming_tx_sequence_id"), pl.UInt64),
-        **dict.fromkeys(("tx_sequence_number", "previous_tx_sequence_number", "incoming_tx_sequence_number"), pl.Int64),
-        "ack_latency_ms": pl.Float64,
-        **dict.fromkeys(("ack_type", "acknowledged_message_id", "packet_type"), pl.String),
-        **dict.fromkeys(("message_class", "length"), pl.Int64),
-    }
+_SHOWN = (
+    *("stream_id", "capture_id", "stream_offset", "captured_ns", "first_frame", "last_frame", "message_id", "label"),
+    *("verdict", "reason", "tx_sequence_id", "incoming_tx_sequence_id", "tx_sequence_number", "ack_latency_ms"),
+    *("previous_tx_sequence_number", "incoming_tx_sequence_number", "ack_type", "acknowledged_message_id"),
+    *("packet_type", "message_class", "length"),
 )
 """What the page shows of the row of a witness."""
 
 
-class Options(NamedTuple):
-    """Holds what a report is asked for: names and meanings of the options of the command `report`."""
+class Chosen(NamedTuple):
+    """Holds the rows that a report is of, from the tables that have few, and its period."""
 
     since: datetime | None
-    """None for all that the tables hold; `period.begin_of_last_run` for the last run."""
-    session: tuple[str, ...]
-    muted: tuple[tuple[str, str], ...]
-    """Kinds and queues of findings that are not listed; an empty queue is all."""
-    listed_messages: int
-    saved_messages: int
-    """Messages of each outcome that a list can be saved with."""
-    listed_incidents: int
-    listed_findings: int
-    listed_sessions: int
-    drawn_sessions: int
-    drawn_pictures: int
-    drawn_points: int
-
-
-class Chosen(NamedTuple):
-    """Holds the rows that a report is of, from the tables that have few, and where its picture begins."""
-
-    period: Period
-    extent: Row
+    """None for all that the tables hold."""
+    first_ns: int | None
+    last_ns: int | None
+    steps: Steps
     captures: pl.DataFrame
     streams: pl.DataFrame
     sessions: pl.DataFrame
     sequences: pl.DataFrame
     incidents: pl.DataFrame
     findings: pl.DataFrame
-    muted: pl.DataFrame
-    all_findings: int
-    """Findings that it would list if its period began with the tables."""
 
 
-def choose(tables: Tables, scopes: pl.DataFrame | None, options: Options) -> Chosen:
-    """Returns the rows that a report is of: of CAPTURES, STREAMS, SESSIONS, SEQUENCES, FINDINGS and INCIDENTS.
+def of_sessions(tables: Tables, sessions: pl.DataFrame, scopes: pl.DataFrame) -> Frames:
+    """Returns the rows that tell of these sessions, and of the scopes (`scope_key`) in which they have a message.
 
-    `scopes` are those (`scope_key`) in which the sessions of the report have a message; None for all sessions.
+    A sequence is chosen whole or not at all, so that the choice changes no outcome.
     """
-    ours = in_sessions(options.session)
-    all_sessions = tables["sessions"].filter(ours)
-    known = is_muted(options.muted)
-    shown = shown_findings(tables["findings"].filter(ours))
-    muted, findings = shown.filter(known), shown.filter(~known)
-    whole = extent(all_sessions, options.since)
-    since = options.since if whole["cut"] else None
-    first_ns, step_ns = steps(whole, busy_hours(tables["captures"]))
+    ends = tables["stream_ends"].join(sessions, on="session_id", how="semi")
+    theirs = {name: tables[name].join(sessions, on="session_id", how="semi") for name in _OF_SESSION}
+    return {
+        **tables,
+        **theirs,
+        "sequences": tables["sequences"].join(scopes, on="scope_key", how="semi"),
+        "streams": tables["streams"].join(ends, on="stream_id", how="semi"),
+    }
+
+
+_OF_SESSION = ("sessions", "incidents", "findings")
+
+
+def choose(tables: Tables, since: datetime | None) -> Chosen:
+    """Returns the rows of a report from `since` on."""
+    began = tables["sessions"]["first_captured_at"]
+    if since is not None and not (began < since.astimezone(UTC)).any():
+        since = None
     recent = in_period(since, "last_captured_at")
+    captures, sessions = tables["captures"].filter(recent), tables["sessions"].filter(recent)
+    first = pl.max_horizontal(pl.col("first_captured_at").min(), pl.lit(since, began.dtype))
+    first_ns, last_ns = sessions.select(nanoseconds(first), nanoseconds(pl.col("last_captured_at").max())).row(0)
     return Chosen(
-        Period(since, options.session, first_ns, step_ns, options.saved_messages, options.listed_sessions),
-        whole,
-        tables["captures"].filter(recent),
+        since,
+        first_ns,
+        last_ns,
+        steps(captures, first_ns or 0, last_ns or 0),
+        captures,
         tables["streams"].filter(recent),
-        all_sessions.filter(recent),
-        chosen_sequences(tables["sequences"], scopes, since),
-        tables["incidents"].filter(ours, recent),
-        findings_of_period(findings, tables["sequences"], since),
-        findings_of_period(muted, tables["sequences"], since),
-        findings.height,
+        sessions,
+        tables["sequences"].filter(recent),
+        tables["incidents"].filter(recent),
+        shown_findings(tables["findings"], tables["sequences"], since),
     )
 
 
-def listed(chosen: Chosen, sums: Frames, accepted: Frames, options: Options) -> Frames:
+def listed(tables: Tables, chosen: Chosen, sums: Frames, accepted: Frames) -> Frames:
     """Returns the rows that need no further look at the tables: counts, and what is listed.
 
-    `sums` are as of `merged`, and `accepted` as of `accepted_since`.
+    In `tables`, `quarantine` has rows of `unusable`; `sums` are as of `merged`, and `accepted` as of `accepted_since`.
     """
-    incidents = worst_incidents(chosen.incidents, options.listed_incidents)
-    in_lists = listed_messages(sums["messages"], options.saved_messages)
-    stories = incidents["incident_id"].to_list()
-    in_conflict = accepted_messages(accepted["accepted"], chosen.incidents, options.saved_messages)
+    incidents = worst_incidents(chosen.incidents, LISTED_INCIDENTS)
+    lists = (listed_messages(sums["messages"]), accepted_messages(accepted["accepted"], chosen.incidents))
+    saved = pl.concat(lists, how="diagonal")
+    covered = coverage(tables["streams"], tables["stream_ends"], tables["quarantine"])
+    findings = chosen.findings
     return {
-        "incident_counts": incident_counts(chosen.incidents),
+        "incident_counts": chosen.incidents.group_by("outcome").agg(count().alias("incidents")),
         "incidents": incidents,
-        "arrivals": sums["arrivals"].filter("within").drop("within"),
-        "accepted_counts": accepted_counts(accepted["counts"]),
-        "conflicts": with_nanoseconds(conflicts(chosen.incidents), since_ns="since"),
-        "outcome_counts": outcome_counts(chosen.sequences),
-        "places": places(sums["queues"].filter("chosen")),
-        "saved_messages": pl.concat([take_turns(in_lists, options.saved_messages), in_conflict], how="diagonal"),
-        "muted": findings_by_kind(chosen.muted),
-        "unjudged": unjudged_messages(chosen.sessions),
-        "kinds": findings_by_kind(chosen.findings),
-        "findings": worst_findings(chosen.findings, options.listed_findings),
-        "sessions": ranked_sessions(chosen.sessions, sums["figures"], chosen.findings, options.listed_sessions),
-        "health": sums["health"],
-        "listed_messages": pl.concat(
-            [take_turns(in_lists, options.listed_messages), in_conflict.head(options.listed_messages)], how="diagonal"
-        ),
-        "evidence": findings_of_incidents(chosen.findings, stories, options.listed_findings),
+        "arrivals": sums["arrivals"],
+        "saved_messages": saved,
+        "listed_messages": saved.filter(pl.int_range(pl.len()).over("list") < LISTED_MESSAGES),
+        "kinds": findings_by_kind(findings),
+        "findings": worst_findings(findings.filter(pl.col("incident_id").is_null()), "severity", "kind"),
+        "evidence": worst_findings(findings.join(incidents, on="incident_id", how="semi"), "incident_id"),
+        "sessions": ranked_sessions(chosen.sessions, sums["figures"], findings, covered),
+        "damages": damages(chosen.captures, tables["quarantine"], chosen.sessions),
+    }
+
+
+def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: Frames) -> dict[str, Any]:
+    """Returns single values beside what is `listed`: counts, times, and where an operator has to go.
+
+    `acks` has the kinds of acknowledgments that were captured: without a FinalAck, no capture tells what was read.
+    """
+    counts = chosen.sequences.select(pl.col(count_column(outcome)).sum() for outcome in Outcome)
+    return {
+        "since": chosen.since,
+        "first_ns": chosen.first_ns,
+        "last_ns": chosen.last_ns,
+        "steps": chosen.steps,
+        "last_run": begin_of_last_run(tables["captures"]),
+        "captures": chosen.captures.height,
+        "of_sessions": sums_of_sessions(chosen.sessions),
+        "session_count": chosen.sessions.height,
+        "outcomes": counts.row(0, named=True),
+        "told": not chosen.sequences[Outcome.DELIVERED.value].has_nulls(),
+        "places": places(sums["queues"]),
+        "accepted": accepted_by_sender(chosen.incidents, accepted["counts"]),
+        "machines": machines_to_blame(chosen.incidents),
+        "caveats": caveats(chosen.streams, tables["books"]),
+        "reads_reported": PacketType.FINAL_ACK.value in tables["acks"]["ack_type"],
     }
 
 
@@ -168,37 +169,16 @@ def witness_columns(table: Table) -> list[str]:
     return [name for name in table.names if name in _SHOWN]
 
 
-def proofs(tables: Tables, keys: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows with these distinct keys (PLACE) and their `uri`, each from the first of WITNESSES that has it.
+def proofs(found: Tables, captures: pl.DataFrame) -> pl.DataFrame:
+    """Returns the rows of witnesses that were `found` in WITNESSES, of each the first, with their `uri`.
 
-    Columns that a table lacks are null. Of the tables, the rows with these keys suffice.
+    Columns that a table lacks are null.
     """
-    best = pl.DataFrame(schema=_SHOWN)
-    for table in WITNESSES:
-        rows = tables[table.name]
-        found = rows.join(keys, on=PLACE, how="semi").join(best, on=PLACE, how="anti")
-        columns = (pl.col(name) if name in rows.columns else null(of).alias(name) for name, of in _SHOWN.items())
-        best = pl.concat([best, found.select(columns).cast(_SHOWN)])
-    return best.join(tables["captures"].select("capture_id", "uri"), on="capture_id", how="left")
+    rows = pl.concat((found[table.name] for table in WITNESSES), how="diagonal_relaxed")
+    first = rows.unique(PLACE, keep="first", maintain_order=True)
+    return first.join(captures.select("capture_id", "uri"), on="capture_id", how="left")
 
 
-def limits(tables: Tables, chosen: Chosen, tops: Frames) -> Frames:
-    """Returns what the captures show and what they cannot show, beside `last_run` and whether there are FinalAcks.
-
-    In `tables`, `quarantine` has rows of `unusable`.
-    """
-    sessions = tops["sessions"]["session_id"].to_list()
-    return {
-        "last_run": last_run(tables["captures"]).select(nanoseconds(pl.col("since")).alias("ns")),
-        "final_acks": final_acks(tables["acks"]),
-        "caveats": caveats(chosen.captures, chosen.streams, tables["quarantine"], tables["books"], chosen.sessions),
-        "coverage": coverage(tables["streams"], tables["stream_ends"], tables["quarantine"], sessions),
-    }
-
-
-def rows_of(chosen: Chosen, frames: Frames) -> dict[str, Rows]:
+def rows_of(frames: Frames) -> dict[str, Any]:
     """Returns all rows as plain values; a witness lists keys as texts."""
-    named = {name: (with_keys(rows) if "witness" in rows.columns else rows).to_dicts() for name, rows in frames.items()}
-    every = [] if chosen.period.since is None else [{"count": chosen.all_findings}]
-    drawn = {"steps_from_ns": chosen.period.first_ns, "step_ns": chosen.period.step_ns}
-    return {"extent": [chosen.extent | drawn], "every_finding": every} | named
+    return {name: (with_keys(rows) if "witness" in rows.columns else rows).to_dicts() for name, rows in frames.items()}

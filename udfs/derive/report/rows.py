@@ -33,11 +33,6 @@ def in_period(since: datetime | None, column: str = "captured_at") -> pl.Expr:
     return (pl.col(column) >= pl.lit(since.astimezone(UTC))).fill_null(value=True)
 
 
-def in_sessions(sessions: Sequence[str]) -> pl.Expr:
-    """Returns whether a row is of one of these sessions; it is when none is named."""
-    return pl.col("session_id").is_in(list(sessions)) if sessions else pl.lit(value=True)
-
-
 def first_of(
     rows: pl.DataFrame,
     within: str | Sequence[str],
@@ -45,13 +40,12 @@ def first_of(
     descending: Sequence[bool],
     limit: int,
 ) -> pl.DataFrame:
-    """Returns the first `limit` rows of each group in an order, with their `place` in it: 1, 2, ….
+    """Returns the first `limit` rows of each group in an order, all in that order.
 
     Nulls come first, and last where the order is descending.
     """
     in_order = rows.sort(order, descending=descending, nulls_last=descending, maintain_order=True)
-    place = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over(within).alias("place")
-    return in_order.with_columns(place).filter(pl.col("place") <= limit)
+    return in_order.filter(pl.int_range(pl.len()).over(within) < limit)
 
 
 def with_nanoseconds(rows: pl.DataFrame, **timestamps: str) -> pl.DataFrame:

@@ -1,18 +1,17 @@
 """Ranks sessions, and tells how much of them the captures hold."""
 
-from collections.abc import Sequence
-
 import polars as pl
 
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
-from udfs.derive.columns import count, count_if, null
+from udfs.derive.columns import count, count_if
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.counts import has_outcome
 from udfs.derive.replay.coverage import select_unreadable
 from udfs.derive.report.messages import LISTS
-from udfs.derive.report.rows import SEVERITIES, total, with_nanoseconds
+from udfs.derive.report.rows import SEVERITIES, Row, total, with_nanoseconds
 
+LISTED_SESSIONS = 200
 VERDICT_COUNTS = tuple(verdict.value for verdict in Verdict)
 MESSAGE_COUNTS = (*(f"messages_{name}" for name in LISTS), "messages_stuck")
 _WORST = (
@@ -33,13 +32,13 @@ def session_figures(verdicts: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFr
         ),
         count_if("stuck").alias("messages_stuck"),
     )
-    return judged.join(became, on="session_id", how="full", coalesce=True).with_columns(
-        pl.col(*VERDICT_COUNTS, *MESSAGE_COUNTS).fill_null(0)
-    )
+    return judged.join(became, on="session_id", how="full", coalesce=True)
 
 
-def ranked_sessions(sessions: pl.DataFrame, figures: pl.DataFrame, findings: pl.DataFrame, limit: int) -> pl.DataFrame:
-    """Returns the `limit` worst sessions of a period, with their `session_figures` and their findings by severity."""
+def ranked_sessions(
+    sessions: pl.DataFrame, figures: pl.DataFrame, findings: pl.DataFrame, covered: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns the worst sessions of a period, with their `session_figures`, findings by severity, and `coverage`."""
     found = findings.group_by("session_id").agg(
         *(count_if(pl.col("severity") == severity).alias(severity) for severity in SEVERITIES)
     )
@@ -48,13 +47,17 @@ def ranked_sessions(sessions: pl.DataFrame, figures: pl.DataFrame, findings: pl.
         sessions.drop(*of_table)
         .join(figures, on="session_id", how="left")
         .join(found, on="session_id", how="left")
-        .with_columns(pl.col(*VERDICT_COUNTS, *MESSAGE_COUNTS, *SEVERITIES).fill_null(0))
+        .join(covered, on="session_id", how="left")
+        .with_columns(
+            pl.col(*VERDICT_COUNTS, *MESSAGE_COUNTS, *SEVERITIES, "unreadable_bytes").fill_null(0),
+            pl.col("src_ip", "dst_ip").fill_null(""),
+        )
         .sort(
             *(*_WORST, "session_id"),
             descending=[*(True for _ in _WORST), False],
             nulls_last=[*(True for _ in _WORST), False],
         )
-        .head(limit)
+        .head(LISTED_SESSIONS)
     )
     return with_nanoseconds(chosen, first_ns="first_captured_at", last_ns="last_captured_at")
 
@@ -67,9 +70,7 @@ def unusable(quarantine: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def coverage(
-    streams: pl.DataFrame, ends: pl.DataFrame, quarantined: pl.DataFrame, sessions: Sequence[str]
-) -> pl.DataFrame:
+def coverage(streams: pl.DataFrame, ends: pl.DataFrame, quarantined: pl.DataFrame) -> pl.DataFrame:
     """Returns per session its `unreadable_bytes` (in quarantine), and its addresses in `src_ip` and `dst_ip`.
 
     `ends` have no copies, `quarantined` are rows of `unusable`.
@@ -78,8 +79,7 @@ def coverage(
         select_unreadable(quarantined).group_by("stream_id").agg(pl.col("bytes").sum().alias("unreadable_bytes"))
     )
     return (
-        ends.filter(pl.col("session_id").is_in(list(sessions)))
-        .select("stream_id", "session_id")
+        ends.select("stream_id", "session_id")
         .join(streams.select("stream_id", "src_ip", "dst_ip"), on="stream_id")
         .join(unreadable, on="stream_id", how="left")
         .group_by("session_id")
@@ -90,40 +90,34 @@ def coverage(
     )
 
 
-def caveats(
-    captures: pl.DataFrame,
-    streams: pl.DataFrame,
-    quarantined: pl.DataFrame,
-    books: pl.DataFrame,
-    sessions: pl.DataFrame,
-) -> pl.DataFrame:
-    """Returns what the captures cannot show: `what`, `reason`, how `many`, and `bytes` where they are counted.
+def caveats(streams: pl.DataFrame, books: pl.DataFrame) -> Row:
+    """Returns counts of what the captures cannot show, and `missing_bytes`; null without a stream."""
+    of_streams = streams.select(
+        total("missing_bytes"),
+        count_if(pl.col("missing_bytes") > 0).alias("missing"),
+        count_if("mid_stream"),
+        count_if("conflict"),
+    )
+    return of_streams.row(0, named=True) | {"unbalanced": books.filter(~pl.col("balanced")).height}
+
+
+def damages(captures: pl.DataFrame, quarantined: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:
+    """Returns `what` could not be read or judged, and why (`reason`), how `many`, and `bytes` where they are counted.
 
     `quarantined` are rows of `unusable`.
     """
-    no_reason, no_bytes = null(pl.String).alias("reason"), null(pl.Int64).alias("bytes")
-
-    def named(what: str) -> pl.Expr:
-        return pl.lit(what).alias("what")
-
-    capture = pl.concat_str(pl.lit("capture"), "status", separator=" ", ignore_nulls=True).alias("what")
+    capture = pl.concat_str(pl.lit("capture "), "status").alias("what")
     aside = captures.select(pl.col("not_judged").explode().struct.unnest()).drop_nulls("what")
-    many, conflicts = count_if(pl.col("missing_bytes") > 0), count_if("conflict")
     parts = (
-        captures.group_by(capture, "reason").agg(count().alias("many"), total("size_bytes").alias("bytes")),
+        captures.drop_nulls("reason")
+        .group_by(capture, "reason")
+        .agg(count().alias("many"), pl.col("size_bytes").sum().alias("bytes")),
         quarantined.group_by(pl.col("stage").alias("what"), "reason").agg(pl.col("many", "bytes").sum()),
-        aside.group_by(named("other traffic"), pl.col("what").alias("reason")).agg(
-            pl.col("records").sum().alias("many"), no_bytes
+        aside.group_by(pl.lit("other traffic").alias("what"), pl.col("what").alias("reason")).agg(
+            pl.col("records").sum().alias("many")
         ),
-        sessions.select(
-            named("message"),
-            pl.lit("encrypted_body").alias("reason"),
-            pl.col("encrypted").sum().alias("many"),
-            no_bytes,
-        ).filter(pl.col("many") > 0),
-        streams.select(named("missing"), no_reason, many.alias("many"), total("missing_bytes").alias("bytes")),
-        streams.select(named("mid_stream"), no_reason, count_if("mid_stream").alias("many"), no_bytes),
-        streams.select(named("conflict"), no_reason, conflicts.alias("many"), no_bytes),
-        books.select(named("unbalanced"), no_reason, count_if(~pl.col("balanced")).alias("many"), no_bytes),
+        sessions.select(pl.col("encrypted").sum().alias("many"))
+        .filter(pl.col("many") > 0)
+        .with_columns(pl.lit("message").alias("what"), pl.lit("encrypted_body").alias("reason")),
     )
-    return pl.concat(parts)
+    return pl.concat(parts, how="diagonal").sort("what", "reason")

@@ -1,29 +1,20 @@
 """Counts what a run found, for its summary."""
 
-from collections.abc import Sequence
-
 import polars as pl
 
 from schemas.incidents import IncidentOutcome
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
 from udfs.derive.columns import count
-from udfs.derive.report.findings import is_muted, worst_incidents
+from udfs.derive.report.findings import worst_incidents
 from udfs.derive.report.messages import QUEUE, summed_harm
-from udfs.derive.report.rows import Row, Rows, total
+from udfs.derive.report.rows import Row, Rows
 from udfs.replay.advice import machines_of
 
 _LOST_BY = 3
 """Senders and queues that a summary names."""
 _WORST_INCIDENTS = 5
 """Incidents that a summary tells."""
-
-
-def count_muted(findings: pl.DataFrame, known: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Returns how many findings are of these kinds and queues, by kind and by severity."""
-    muted = findings.filter(is_muted(known))
-    found = (muted.group_by(name).agg(count().alias("count")) for name in ("kind", "severity"))
-    return {value: many for rows in found for value, many in rows.iter_rows()}
 
 
 def kinds_by_severity(findings: pl.DataFrame) -> Rows:
@@ -33,16 +24,16 @@ def kinds_by_severity(findings: pl.DataFrame) -> Rows:
 
 
 def sums_of_sessions(sessions: pl.DataFrame) -> Row:
-    """Returns sums over SESSIONS: by outcome, `transactional`, `passing_through`, `missing_bytes`, and `judged`.
+    """Returns sums over SESSIONS: messages by outcome, `passing_through`, `missing_bytes`, and `unjudged`.
 
-    These have a verdict. A sum is null without a value. `not_told` counts the sessions under the literal reading.
+    These are transactional messages without a verdict that were not passing through. `is_told` says that what became
+    of messages is told: not under the literal reading.
     """
-    names = (*map(count_column, Outcome), "transactional", "passing_through", "missing_bytes")
-    verdicts = pl.sum_horizontal(*(pl.col(verdict.value) for verdict in Verdict), ignore_nulls=False)
+    judged = pl.sum_horizontal(verdict.value for verdict in Verdict)
     found = sessions.select(
-        *(total(name) for name in names),
-        total(verdicts).alias("judged"),
-        pl.col(Outcome.DELIVERED.value).null_count().cast(pl.Int64).alias("not_told"),
+        pl.col(*map(count_column, Outcome), "passing_through", "missing_bytes").sum(),
+        (pl.col("transactional") - pl.col("passing_through") - judged).sum().alias("unjudged"),
+        pl.col(Outcome.DELIVERED.value).is_not_null().all().alias("is_told"),
     )
     return found.row(0, named=True)
 
