@@ -17,8 +17,7 @@ from jobs.engine.in_process import InProcess
 from schemas.staging import EXTRACTED, Counted
 from udfs.capture.records import NO_TIME
 from udfs.derive.frames import to_arrow, to_frame
-from udfs.network.checksum import intact
-from udfs.network.dissect import find_segments
+from udfs.network.dissect import find_segments, intact
 from udfs.network.segment_rows import fragment_rows, segment_rows
 from udfs.passes.defragment import defragment
 from udfs.passes.options import IngestOptions
