@@ -217,12 +217,12 @@ def pcap(
     return head + b"".join(pcap_record(record, order=order, ns=ns, modified=modified) for record in content)
 
 
-def records_of(data: bytes, *, headers: bool = False) -> list[bytes]:
-    """The records of a little-endian pcap file; with `headers`, each behind its own."""
+def records_of(data: bytes) -> list[bytes]:
+    """The frames in a little-endian pcap file."""
     at, out = 24, []
     while at < len(data):
         size = int.from_bytes(data[at + 8 : at + 12], "little")
-        out.append(data[at + 16 * (not headers) : at + 16 + size])
+        out.append(data[at + 16 : at + 16 + size])
         at += 16 + size
     return out
 
