@@ -21,11 +21,9 @@ from wiretap import ACK, PSH, Sent, conversation, fast_open, goodbye, handshake,
 from jobs.app.errors import JobError, UsageError
 from jobs.engine.in_process import InProcess
 from jobs.ingestion import connections
-from jobs.ingestion.captures import Place
 from jobs.steps import ingest
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.staging import HISTORY
 from udfs.msmq import framing, stream_window
 from udfs.passes import preframe
 from udfs.passes.options import IngestOptions
@@ -275,31 +273,6 @@ def state(*sides: dict[str, Any]) -> str:
 )
 def test_a_state_is_complete_when_nothing_before_it_can_still_come(side: dict[str, Any], *, is_complete: bool) -> None:
     assert connections.is_complete(state({}, side)) is is_complete
-
-
-@pytest.mark.parametrize(
-    ("states", "rewind", "latest_complete"),
-    [
-        ([{"gaps": [[FAR - 1, 1]]}, {}, {}], False, "capture 3"),
-        ([{}, {}, {"gaps": [[FAR - 1, 1]]}], False, "capture 2"),
-        ([{}, {"gaps": [[FAR - 1, 1]]}, {}], True, "capture 1"),
-        ([{}], True, None),
-        ([], False, None),
-    ],
-)
-def test_the_latest_complete_state_counts(
-    states: list[dict[str, Any]], *, rewind: bool, latest_complete: str | None
-) -> None:
-    rows = [history(first_ns=at, capture_id=f"capture {at}", state=state(side)) for at, side in enumerate(states, 1)]
-    rows += [history(capture=7), history(rewind=rewind), history(first_ns=10, state=state({}), capture_id="later")]
-    connection = connections.collect_history(b"a", rows, {7: Place(9, 9, "now")})
-    found = connections.last_complete_state(connection, rewind=rewind)
-    assert (found and found["capture_id"]) == latest_complete
-
-
-def history(**columns: Any) -> dict[str, Any]:
-    """Returns a row of HISTORY."""
-    return dict.fromkeys(HISTORY.names) | {"packed": b"a"} | columns
 
 
 def test_tables_of_before_the_first_release_are_refused(tmp_path: Path) -> None:
