@@ -37,8 +37,7 @@ class Ingested(NamedTuple):
     counts: Counter[str]
     framed_runs: int
     needs_payload: int
-    rewinds: int
-    """Connections that were assembled again, and those of them from before their latest state."""
+    """Connections that were assembled again."""
 
     @property
     def found(self) -> tuple[object, ...]:
@@ -111,11 +110,10 @@ def ingest_more(engine: InProcess, uris: Iterable[str], options: IngestOptions) 
         engine.added[table.name].to_dicts() for table in (STREAMS, STREAM_GAPS, PACKETS, QUARANTINE, PINGS)
     )
     counts = {kind: sum(engine.added[CAPTURES.name][name].to_list()) for kind, name in COUNTS.items()}
-    repeated = assembled.repeated["rewind"].to_list()
     framed = sum(row["framed_run"] is not None for row in rows)
     return Ingested(
         *(captures, streams, gaps, packets, quarantine, pings),
-        *(Counter(counts), framed, len(repeated), sum(repeated)),
+        *(Counter(counts), framed, assembled.repeated.height),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 import pytest
@@ -32,25 +32,18 @@ from udfs.tcp.overlap import Overlap
 TABLES = (CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
 
 
-class Repeated(NamedTuple):
-    """Counts connections that were assembled again, and those of them from before their latest state."""
-
-    needs_payload: int
-    rewinds: int
-
-
 def same(
     tmp_path: Path, captures: list[bytes], options: IngestOptions = WHOLE, order: Sequence[list[int]] | None = None
-) -> Repeated:
+) -> None:
     """Reads the captures in one night, and in nights of this order, by default one each; the tables are the same."""
     uris = written(tmp_path, captures)
     once, nights = InProcess(50), InProcess(50)
     ingest_more(once, uris, options)
     order = order or [[at] for at in range(len(uris))]
-    found = [ingest_more(nights, [uris[at] for at in night], options) for night in order]
+    for night in order:
+        ingest_more(nights, [uris[at] for at in night], options)
     for table in TABLES:
         assert sorted_rows(nights.read(table)) == sorted_rows(once.read(table)), table.name
-    return Repeated(sum(night.needs_payload for night in found), sum(night.rewinds for night in found))
 
 
 def written(folder: Path, captures: list[bytes]) -> list[str]:
@@ -169,15 +162,6 @@ def test_connections_that_cannot_go_on_keep_their_rows(tmp_path: Path) -> None:
     found = wiretap.records(frames(chain.from_iterable(talks)))
     last = len(talks[-1])
     same(tmp_path, [pcap(found[:-last]), pcap(found[-last:])])
-
-
-def test_a_hole_that_the_next_night_fills(tmp_path: Path) -> None:
-    """The segment that was missing is the next capture's first: the bytes behind it are looked at again."""
-    rng = random.Random(1)
-    request, _ = stream(rng, 20, largest=2000)
-    talk = frames(conversation(rng, request, b"", largest=500))
-    records = wiretap.records([*talk[:10], *talk[11:20], talk[10], *talk[20:]])
-    assert same(tmp_path, [pcap(records[:19]), pcap(records[19:])]) == Repeated(1, 1)
 
 
 @pytest.mark.parametrize("acknowledged", [700, 333, 0])

@@ -11,7 +11,7 @@ from test_files import zstd
 from wiretap import Record, block, enhanced, interface, pcap_header, pcap_record, section
 
 from jobs.app import capture_listing
-from jobs.app.capture_listing import capture_files, stamps
+from jobs.app.capture_listing import stamps
 from jobs.ingestion.captures import split
 from schemas.ingest import CaptureReason, Compression
 from udfs.capture.files import open_source
@@ -119,19 +119,3 @@ def test_memory_of_a_compressed_capture_does_not_grow_with_what_comes_out(tmp_pa
         for n in (192, 384)
     ]
     assert peaks[1] < 1.2 * peaks[0] < 96 * MIB
-
-
-def linked(folder: Path, n: int) -> Path:
-    """A folder of so many folders, each with a file, a link to all of them and one to itself."""
-    for number in range(n):
-        inner = folder / str(number)
-        inner.mkdir(parents=True)
-        (inner / "capture").touch()
-        (inner / "all").symlink_to("..")
-        (inner / "this").symlink_to(".")
-    return folder
-
-
-def test_folders_and_links_are_listed_in_linear_time_and_memory(tmp_path: Path) -> None:
-    for cost in assert_linear(lambda folder: capture_files([str(folder)]), lambda n: linked(tmp_path / str(n), n), 500):
-        assert len(cost.result) in {500, 1_000}
