@@ -414,17 +414,6 @@ def test_fault_69_damage_loses_nothing_else(style: str, seed: int) -> None:
     assert [i for i, record in enumerate(content) if i not in hurt and record.data not in found] == []
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_fault_69_random_bytes_wrong(seed: int) -> None:
-    """Wrong bytes at any density cause no exception, and every byte is in a record or a fault."""
-    rng = random.Random(seed)
-    content = frames(rng, 150, smallest=14, largest=rng.choice([60, 400, 1514]))
-    data = bytearray(rng.choice([pcap(content), pcap(content, modified=True, order=">"), pcapng(content)]))
-    for _ in range(int(len(data) * rng.choice([0.0005, 0.005, 0.05, 0.3])) + 1):
-        data[rng.randrange(24, len(data))] = rng.choice([0, 0xFF, rng.randrange(256)])
-    check(bytes(data))
-
-
 WORD = struct.Struct("<I").pack
 GOOD = pcap_record(Record(b"g" * 20))
 LIE = struct.pack("<IIII", NEW_YEAR, 0, 20, 2**31)  # a header that does not vouch for itself
