@@ -2,6 +2,7 @@
 
 import struct
 from bisect import bisect_left
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +97,7 @@ def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit
         at, broken = heads[within], False
         del heads[within:]
     rows = _rows(known[: len(heads)], fields[:, : len(heads)], cursor)
-    return Chain(rows, at, broken, cursor.byte_order, cursor.interfaces)
+    return Chain(rows, replace(cursor, offset=cursor.offset + at, frame=cursor.frame + len(heads)), broken)
 
 
 def find_record(data: memoryview, begin: int, cursor: Cursor, ended: bool) -> tuple[int | None, int]:

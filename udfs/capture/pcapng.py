@@ -1,6 +1,7 @@
 """Reads the blocks of pcapng files (draft-ietf-opsawg-pcapng), which carry their length at both ends."""
 
 import struct
+from dataclasses import replace
 
 import numpy as np
 
@@ -69,7 +70,9 @@ def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit
                 unknown.append(Fault(CaptureReason.UNKNOWN_INTERFACE, detail, offset, length, raw))
         at += length
     broken = at < limit and not length and (length is None or (ended and at < len(data)))
-    return Chain(np.array(rows, np.int64).reshape(-1, 4).T, at, broken, order, interfaces, unknown)
+    frame = cursor.frame + len(rows)
+    after = replace(cursor, offset=cursor.offset + at, frame=frame, byte_order=order, interfaces=interfaces)
+    return Chain(np.array(rows, np.int64).reshape(-1, 4).T, after, broken, unknown)
 
 
 def find_record(data: memoryview, begin: int, cursor: Cursor, ended: bool) -> tuple[int | None, int]:

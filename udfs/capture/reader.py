@@ -90,21 +90,14 @@ def read_blocks(
             broken = False
             continue
         chain = form.follow_chain(window.data, cursor, window.ended, most, _limit(cursor.offset, stop, step))
-        if not chain.end and not chain.broken:
+        if chain.after.offset == cursor.offset and not chain.broken:
             if window.ended:
                 break
             window.extend()
             continue
         pending.add(chain, cursor)
-        window.drop(chain.end)
-        broken, most = chain.broken, _AFTER_LOSS if chain.broken else 2 * most
-        cursor = replace(
-            cursor,
-            offset=cursor.offset + chain.end,
-            frame=cursor.frame + chain.rows.shape[1],
-            byte_order=chain.byte_order,
-            interfaces=chain.interfaces,
-        )
+        window.drop(chain.after.offset - cursor.offset)
+        cursor, broken, most = chain.after, chain.broken, _AFTER_LOSS if chain.broken else 2 * most
     if window.ended and source.fault is not None:
         pending.faults.append(_break_off(source.fault, cursor.offset))
     yield from pending.block(cursor)

@@ -75,18 +75,16 @@ class Records(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """Records that follow one another from the start of a buffer up to `end`.
+    """Records that follow one another from the start of a buffer up to `after`.
 
     `rows` has one row each for `start`, `captured`, `time_ns` and `link_type` of `Records`. `broken`: what begins at
-    `end` is no record; otherwise the chain goes on there, or in bytes that are not read yet. `byte_order` and
-    `interfaces` are the reader's state at `end`; `unknown`: records that belong to no interface.
+    `after` is no record; otherwise the chain goes on there, or in bytes that are not read yet. `unknown`: records that
+    belong to no interface.
     """
 
     rows: NDArray[np.int64]
-    end: int
+    after: Cursor
     broken: bool
-    byte_order: str
-    interfaces: tuple[Interface, ...]
     unknown: Sequence[Fault] = ()
 
 
