@@ -188,6 +188,18 @@ def test_a_late_capture_undoes_nothing_that_its_neighbour_filled(tmp_path: Path)
     same(tmp_path, [pcap(islice(taken, len(part))) for part in parts], order=[[0], [1, 3], [2]])
 
 
+def test_a_state_that_lacks_a_late_capture_is_not_resumed_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of five acknowledged parts of a stream are late: when the second one comes, states lack the first one."""
+    monkeypatch.setattr(connections, "_RECENT_BYTES", 0)
+    sent = handshake(1000, 5000)
+    for at in range(1001, 6001, 1000):
+        sent += [Sent(False, at, 5001, ACK | PSH, msmq(1000)), Sent(True, 5001, at + 1000, ACK)]
+    taken = wiretap.records(frames(sent))
+    places = [0, 5, 7, 9, 11, 13]
+    captures = [pcap(taken[low:high]) for low, high in pairwise(places)]
+    same(tmp_path, captures, order=[[0], [2], [4], [1], [3]])
+
+
 def thirds(tmp_path: Path) -> list[str]:
     """Three captures of one connection."""
     rng = random.Random(1)
