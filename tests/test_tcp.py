@@ -227,6 +227,14 @@ def test_the_policy_decides_where_bytes_differ(what: str) -> None:
     assert all(side.conflict for side in sides)
 
 
+def test_fault_32_the_copy_with_a_right_checksum_counts() -> None:
+    """Whichever came first."""
+    right = segment(data(1001, b"abcd"))._replace(header_sum=0xFFFF - int.from_bytes(b"abcd", "big") % 0xFFFF)
+    wrong = right._replace(payload=b"abXd")
+    for copies in ([right, wrong], [wrong, right]):
+        assert one([*OPEN, *copies])[0] == Rebuilt(b"abcd", [], True, [], 1000)
+
+
 @pytest.mark.parametrize("largest", [1, 2, 700])
 @pytest.mark.parametrize("seed", range(6))
 def test_fault_39_whole_file_backwards(largest: int, seed: int) -> None:

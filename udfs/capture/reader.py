@@ -129,11 +129,12 @@ class _Window:
         self._block_bytes = block_bytes
 
     def extend(self) -> None:
-        """Reads on: at least as many bytes as there are. They come into another buffer."""
+        """Reads on: at least as many bytes as there are. All come into another buffer, unless the file has ended."""
         chunk = self._source.read(max(self._block_bytes, len(self.data)))
         self.ended = not chunk
-        self.data = memoryview(b"".join((self.data, chunk)) if len(self.data) else chunk)
-        self.extensions += 1
+        if chunk:
+            self.data = memoryview(b"".join((self.data, chunk)) if len(self.data) else chunk)
+            self.extensions += 1
 
     def drop(self, size: int) -> None:
         """Drops the first `size` bytes."""
