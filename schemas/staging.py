@@ -162,8 +162,7 @@ is assembled again. None of them: a row of `internal_connections`."""
 
 PLANNED = row(
     last=row(packed=BINARY, **_PLACE),
-    present=row(packed=BINARY, **_PLACE),
-    obsolete=row(endpoints=STRING, packed=BINARY, **_PLACE),
+    stateless=row(packed=BINARY, **_PLACE),
     late=row(packed=BINARY, rewind=BOOL),
     unrecoverable=row(packed=BINARY),
     read=row(packed=BINARY, capture_id=STRING),
@@ -172,8 +171,8 @@ PLANNED = row(
 )
 """Decisions about a connection; a row has one of these, and the others are null.
 
-`last`: the place of its last capture. `present`: that of another capture of this run that holds segments of it.
-`obsolete`: the place of a capture whose state lacks such a capture. `late`: such a capture comes before captures that
-were read already, so that the connection is assembled again. `unrecoverable`: it cannot be, because a capture is gone.
+`last`: the place of its last capture. `stateless`: that of another capture of this run that holds segments of it, or
+of one whose state lacks such a capture. `late`: such a capture comes before captures that were read already, so that
+the connection is assembled again. `unrecoverable`: it cannot be, because a capture is gone.
 `read`: a capture to read again for it. `state`: the state from which it resumes. `stale`: rows of a stream that are
 replaced."""

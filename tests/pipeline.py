@@ -3,17 +3,19 @@
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import pytest
 from wiretap import CLIENT, ETHERNET, SERVER, Sent, msmq
 
 from jobs.engine.in_process import InProcess
 from jobs.ingestion import flow
-from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.table import Table
 from udfs.capture.records import Records
 from udfs.passes import preframe
 from udfs.passes.options import IngestOptions
@@ -33,8 +35,7 @@ class Ingested(NamedTuple):
     counts: Counter[str]
     framed_runs: int
     needs_payload: int
-    rewinds: int
-    """Connections that were assembled again, and those of them from before their latest state."""
+    """Connections that were assembled again."""
 
     @property
     def found(self) -> tuple[object, ...]:
@@ -81,24 +82,35 @@ def ingest(uris: Iterable[Path], options: IngestOptions, *, batch: int = 1000) -
     )
 
 
+@dataclass(frozen=True)
+class Recorder(InProcess):
+    """Keeps the rows that were written last, as they were made."""
+
+    added: dict[str, pl.DataFrame] = field(default_factory=dict)
+
+    def write(self, table: Table, rows: pl.DataFrame, *, update: bool = False) -> None:
+        """Writes rows and keeps them."""
+        self.added[table.name] = rows
+        super().write(table, rows, update=update)
+
+
 def ingest_more(engine: InProcess, uris: Iterable[str], options: IngestOptions) -> Ingested:
     """Ingests the captures that are new into the engine's tables; returns the rows that were added."""
+    engine = Recorder(engine.batch_rows, engine.load, engine.tables)
     captures = flow.find_new_captures(engine, list(uris), options)
     found = flow.extract(engine, captures, options)
     assembled = flow.assemble(engine, found, options)
-    changes = flow.collect_changes(engine, found, assembled)
-    flow.write(engine, changes)
+    flow.write(engine, found, assembled)
     rows = assembled.rows.to_dicts()
     assert all(sum(value is not None for value in row.values()) == 2 for row in rows), "endpoints and one kind"
     streams, gaps, packets, quarantine = (
-        changes.added[table].to_dicts() for table in (STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
+        engine.added[table.name].to_dicts() for table in (STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
     )
-    counts = {kind: sum(changes.captures[name].to_list()) for kind, name in COUNTS.items()}
-    repeated = assembled.repeated["rewind"].to_list()
+    counts = {kind: sum(engine.added[CAPTURES.name][name].to_list()) for kind, name in COUNTS.items()}
     framed = sum(row["framed_run"] is not None for row in rows)
     return Ingested(
         *(captures, streams, gaps, packets, quarantine),
-        *(Counter(counts), framed, len(repeated), sum(repeated)),
+        *(Counter(counts), framed, assembled.repeated.height),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 import pytest
@@ -20,9 +20,7 @@ from wiretap import ACK, PSH, Sent, conversation, fast_open, goodbye, handshake,
 from jobs.app.errors import JobError
 from jobs.engine.in_process import InProcess
 from jobs.ingestion import connections
-from jobs.ingestion.captures import Place
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.staging import HISTORY
 from udfs.msmq import framing, stream_window
 from udfs.passes import preframe
 from udfs.passes.options import IngestOptions
@@ -31,25 +29,18 @@ from udfs.tcp.overlap import Overlap
 TABLES = (CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
 
 
-class Repeated(NamedTuple):
-    """Counts connections that were assembled again, and those of them from before their latest state."""
-
-    needs_payload: int
-    rewinds: int
-
-
 def same(
     tmp_path: Path, captures: list[bytes], options: IngestOptions = WHOLE, order: Sequence[list[int]] | None = None
-) -> Repeated:
+) -> None:
     """Reads the captures in one night, and in nights of this order, by default one each; the tables are the same."""
     uris = written(tmp_path, captures)
     once, nights = InProcess(50), InProcess(50)
     ingest_more(once, uris, options)
     order = order or [[at] for at in range(len(uris))]
-    found = [ingest_more(nights, [uris[at] for at in night], options) for night in order]
+    for night in order:
+        ingest_more(nights, [uris[at] for at in night], options)
     for table in TABLES:
         assert sorted_rows(nights.read(table)) == sorted_rows(once.read(table)), table.name
-    return Repeated(sum(night.needs_payload for night in found), sum(night.rewinds for night in found))
 
 
 def written(folder: Path, captures: list[bytes]) -> list[str]:
@@ -170,15 +161,6 @@ def test_connections_that_cannot_go_on_keep_their_rows(tmp_path: Path) -> None:
     same(tmp_path, [pcap(found[:-last]), pcap(found[-last:])])
 
 
-def test_a_hole_that_the_next_night_fills(tmp_path: Path) -> None:
-    """The segment that was missing is the next capture's first: the bytes behind it are looked at again."""
-    rng = random.Random(1)
-    request, _ = stream(rng, 20, largest=2000)
-    talk = frames(conversation(rng, request, b"", largest=500))
-    records = wiretap.records([*talk[:10], *talk[11:20], talk[10], *talk[20:]])
-    assert same(tmp_path, [pcap(records[:19]), pcap(records[19:])]) == Repeated(1, 1)
-
-
 @pytest.mark.parametrize("acknowledged", [700, 333, 0])
 @pytest.mark.parametrize("records_of_first", range(1, 5))
 def test_data_on_a_syn_whose_answer_is_of_the_next_night(
@@ -201,6 +183,18 @@ def test_a_late_capture_undoes_nothing_that_its_neighbour_filled(tmp_path: Path)
     ]
     taken = iter(wiretap.records(frames(chain.from_iterable(parts))))
     same(tmp_path, [pcap(islice(taken, len(part))) for part in parts], order=[[0], [1, 3], [2]])
+
+
+def test_a_state_that_lacks_a_late_capture_is_not_resumed_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of five acknowledged parts of a stream are late: when the second one comes, states lack the first one."""
+    monkeypatch.setattr(connections, "_RECENT_BYTES", 0)
+    sent = handshake(1000, 5000)
+    for at in range(1001, 6001, 1000):
+        sent += [Sent(False, at, 5001, ACK | PSH, msmq(1000)), Sent(True, 5001, at + 1000, ACK)]
+    taken = wiretap.records(frames(sent))
+    places = [0, 5, 7, 9, 11, 13]
+    captures = [pcap(taken[low:high]) for low, high in pairwise(places)]
+    same(tmp_path, captures, order=[[0], [2], [4], [1], [3]])
 
 
 def thirds(tmp_path: Path) -> list[str]:
@@ -272,28 +266,3 @@ def state(*sides: dict[str, Any]) -> str:
 )
 def test_a_state_is_complete_when_nothing_before_it_can_still_come(side: dict[str, Any], *, is_complete: bool) -> None:
     assert connections.is_complete(state({}, side)) is is_complete
-
-
-@pytest.mark.parametrize(
-    ("states", "rewind", "latest_complete"),
-    [
-        ([{"gaps": [[FAR - 1, 1]]}, {}, {}], False, "capture 3"),
-        ([{}, {}, {"gaps": [[FAR - 1, 1]]}], False, "capture 2"),
-        ([{}, {"gaps": [[FAR - 1, 1]]}, {}], True, "capture 1"),
-        ([{}], True, None),
-        ([], False, None),
-    ],
-)
-def test_the_latest_complete_state_counts(
-    states: list[dict[str, Any]], *, rewind: bool, latest_complete: str | None
-) -> None:
-    rows = [history(first_ns=at, capture_id=f"capture {at}", state=state(side)) for at, side in enumerate(states, 1)]
-    rows += [history(capture=7), history(rewind=rewind), history(first_ns=10, state=state({}), capture_id="later")]
-    connection = connections.collect_history(b"a", rows, {7: Place(9, 9, "now")})
-    found = connections.last_complete_state(connection, rewind=rewind)
-    assert (found and found["capture_id"]) == latest_complete
-
-
-def history(**columns: Any) -> dict[str, Any]:
-    """Returns a row of HISTORY."""
-    return dict.fromkeys(HISTORY.names) | {"packed": b"a"} | columns

@@ -3,19 +3,13 @@
 Where records are lost, doubled, swapped, cut or have wrong bits in their payload, every packet, gap and offset is
 predicted from the records and the contract's Framing section. Where headers of frames or records are damaged, no byte
 is lost without a row.
-
-By hand, many more: `python tests/test_damage.py 200000 --processes 2`.
 """
 
-import argparse
 import gzip
-import multiprocessing
 import random
-import sys
-import tempfile
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
@@ -333,42 +327,15 @@ def check(seed: int, folder: Path) -> tuple[int, int]:
     return (capture.sent, judge(capture, found)) if capture.kind in EXACT else (0, 0)
 
 
-def trouble(seeds: Iterable[int]) -> tuple[list[str], int, int]:
-    """What does not hold, with its seed; packets sent and demanded."""
-    failures, sent, demanded = [], 0, 0
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in seeds:
-            try:
-                counts = check(seed, Path(folder))
-            except Exception as error:  # noqa: BLE001 - any at all is a finding
-                failures.append(f"seed {seed}: {type(error).__name__}: {str(error)[:300]}")
-            else:
-                sent, demanded = sent + counts[0], demanded + counts[1]
-    return failures, sent, demanded
-
-
 @pytest.mark.parametrize("chunk", merge_needs([0], range(CHUNKS)))
-def test_undamaged_packets_are_found_and_everything_else_is_accounted_for(chunk: int) -> None:
-    failures, sent, demanded = trouble(range(chunk * CHUNK, (chunk + 1) * CHUNK))
+def test_undamaged_packets_are_found_and_everything_else_is_accounted_for(chunk: int, tmp_path: Path) -> None:
+    failures, sent, demanded = [], 0, 0
+    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+        try:
+            counts = check(seed, tmp_path)
+        except Exception as error:  # noqa: BLE001 - any at all is a finding
+            failures.append(f"seed {seed}: {type(error).__name__}: {str(error)[:300]}")
+        else:
+            sent, demanded = sent + counts[0], demanded + counts[1]
     assert failures == []
     assert demanded > 0.65 * sent, "the oracle demands too little to be worth asking"
-
-
-def main() -> None:
-    """Check as many captures as are asked for and print what does not hold."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("captures", type=int)
-    parser.add_argument("--processes", type=int, default=1)
-    asked = parser.parse_args()
-    chunks = [range(low, min(low + 500, asked.captures)) for low in range(0, asked.captures, 500)]
-    failed = 0
-    with multiprocessing.Pool(asked.processes) as pool:
-        for failures, _, _ in pool.imap(trouble, chunks):
-            failed += len(failures)
-            print(*failures, sep="\n", end="\n" * bool(failures), flush=True)  # noqa: T201
-    print(f"{asked.captures} captures, {failed} failures")  # noqa: T201
-    sys.exit(failed > 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,8 +17,7 @@ from jobs.engine.in_process import InProcess
 from schemas.staging import EXTRACTED, Counted
 from udfs.capture.records import NO_TIME
 from udfs.derive.frames import to_arrow, to_frame
-from udfs.network.checksum import intact
-from udfs.network.dissect import find_segments
+from udfs.network.dissect import find_segments, intact
 from udfs.network.segment_rows import fragment_rows, segment_rows
 from udfs.passes.defragment import defragment
 from udfs.passes.options import IngestOptions
@@ -117,21 +116,59 @@ def test_fault_21_fragments_within_a_fragment() -> None:
     assert (found.segments, found.lost()) == ([], [1, 2])
 
 
-@pytest.mark.parametrize("missing", range(3))
-def test_fault_21_one_missing(missing: int) -> None:
-    parts = [FIRST, MIDDLE, LAST]
-    sizes = [48, 40, 40]
-    del parts[missing], sizes[missing]
-    found = look(parts)
-    assert (found.segments, found.counts) == ([], {})
-    assert [(row["frame_number"], row["capture"], row["length"]) for row in found.faults] == [
-        (1, 0, sizes[0]),
-        (2, 0, sizes[1]),
-    ]
-    assert [row["raw"] for row in found.faults] == [part[20:30] for part in parts]
-    assert {row["detail"] for row in found.faults} == {
-        f"Record {frame} is a fragment of an IP datagram that could not be reassembled." for frame in (1, 2)
-    }
+def part(start: int, data: bytes, *, more: bool = True, length: int | None = None) -> bytes:
+    """A fragment of the same datagram with other data; `length`: its length on the wire if the capture holds less."""
+    return ipv4(data, fragment=start // 8 | more << 13, total=20 + (len(data) if length is None else length))
+
+
+OTHER = part(40, b"\xee" * 48)
+DAMAGED = [part(0, bytes(24)), part(24, bytes(8), more=False)]
+ELSEWHERE = fragments4(tcp(BODY, ports=(50_000, 443)), [48, 88])
+CASES: dict[str, tuple[list[bytes], list[tuple[int, bytes]], list[int], tuple[int, int]]] = {
+    # fragments; records and payloads of segments; records that are lost; how many are counted: of segments, of others
+    "in order": ([FIRST, MIDDLE, LAST], [(3, BODY)], [], (3, 0)),
+    "in reverse": ([LAST, MIDDLE, FIRST], [(3, BODY)], [], (3, 0)),
+    "the first is missing": ([MIDDLE, LAST], [], [1, 2], (0, 0)),
+    "one is missing": ([FIRST, LAST], [], [1, 2], (0, 0)),
+    "the last is missing": ([FIRST, MIDDLE], [], [1, 2], (0, 0)),
+    "of overlapping ones the first wins": (
+        [FIRST, OTHER, LAST],
+        [(3, BODY[:20] + b"\xee" * 40 + BODY[60:])],
+        [],
+        (3, 0),
+    ),
+    "the first end counts, and what lies behind it is lost": (
+        [FIRST, part(88, b"behind"), part(48, b"end", more=False)],
+        [(3, BODY[:20] + b"end")],
+        [2],
+        (2, 0),
+    ),
+    "each comes twice": ([FIRST, FIRST, MIDDLE, MIDDLE, LAST, LAST], [(5, BODY)], [], (6, 0)),
+    "some come again": ([FIRST, MIDDLE, LAST, MIDDLE, LAST], [(3, BODY)], [], (5, 0)),
+    "all come again": ([FIRST, MIDDLE, LAST] * 2, [(3, BODY), (6, BODY)], [], (6, 0)),
+    "some come again, and another datagram": (
+        [FIRST, MIDDLE, LAST, LAST, OTHER, FIRST, LAST],
+        [(3, BODY), (7, BODY[:12] + b"\xee" * 48 + BODY[60:])],
+        [],
+        (7, 0),
+    ),
+    "no TCP header": (DAMAGED, [], [1, 2], (0, 0)),
+    "no TCP header, and one comes again": ([*DAMAGED, DAMAGED[0]], [], [1, 2, 3], (0, 0)),
+    "to other ports": ([*ELSEWHERE, ELSEWHERE[0]], [], [], (0, 4)),
+    "cut by the snap length": ([FIRST, part(48, BODY[20:25], length=40), LAST], [(3, BODY[:25])], [], (3, 0)),
+}
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_fault_21_what_becomes_of_fragments(what: str) -> None:
+    packets, segments, lost, counts = CASES[what]
+    found = look(packets)
+    assert (found.payloads(), found.lost()) == (segments, lost)
+    assert found.counts == ({0: counts} if any(counts) else {})
+    assert all(row["length"] == len(BODY) for row in found.segments) or "end" in what
+    assert [row["raw"] for row in found.faults] == [packets[frame - 1][20:30] for frame in lost]
+    details = {f"Record {frame} is a fragment of an IP datagram that could not be reassembled." for frame in lost}
+    assert {row["detail"] for row in found.faults} == details
 
 
 def test_fault_21_identification_used_again_after_a_loss() -> None:
@@ -206,125 +243,3 @@ def test_fault_21_any_fragments_of_distinct_datagrams(seed: int) -> None:
     assert by_seq == {n: row | {"frame": last[n], "time_ns": last[n] - 1} for n, row in complete.items()}
     assert all(intact(row["header_sum"], row["payload"]) for row in found.segments)
     assert found.lost() == [frame for frame, (_, number) in enumerate(packets, 1) if number in holed]
-
-
-class Piece(NamedTuple):
-    """A fragment for the plain loop."""
-
-    offset: int
-    more: bool
-    length: int
-    payload: bytes
-
-
-def plain(pieces: Sequence[Piece]) -> tuple[list[tuple[int, bytes, int]], dict[int, int], list[int]]:
-    """What becomes of fragments with one key, byte by byte.
-
-    The datagrams (index of the fragment that completed them, bytes before the first hole, length); for each fragment of
-    one the number of the datagram; the fragments that are lost.
-    """
-    done: list[tuple[int, bytes, int]] = []
-    owner: dict[int, int] = {}
-    lost: list[int] = []
-    waiting: list[int] = []
-    before: set[Piece] = set()
-
-    def stop() -> None:
-        for i in waiting:
-            if pieces[i] in before and i in copies:
-                owner[i] = len(done) - 1
-            else:
-                lost.append(i)
-        waiting.clear()
-
-    copies: set[int] = set()
-    for index, piece in enumerate(pieces):
-        if piece in before:
-            copies.add(index)
-        elif all(i in copies for i in waiting):
-            stop()
-        waiting.append(index)
-        seen: set[int] = set()
-        held: dict[int, int] = {}
-        ends = [pieces[i].offset + pieces[i].length for i in waiting if not pieces[i].more]
-        for i in waiting:
-            offset, _, length, payload = pieces[i]
-            seen |= set(range(offset, offset + length))
-            held = {offset + at: byte for at, byte in enumerate(payload)} | held
-        if ends and all(at in seen for at in range(ends[0])):
-            data = bytearray()
-            while len(data) < ends[0] and len(data) in held:
-                data.append(held[len(data)])
-            behind = [i for i in waiting if pieces[i].offset >= ends[0] and pieces[i].length]
-            lost += behind
-            owner |= dict.fromkeys(set(waiting) - set(behind), len(done))
-            done.append((index, bytes(data), ends[0]))
-            before = {pieces[i] for i in waiting if i in owner}
-            waiting.clear()
-    stop()
-    return done, owner, lost
-
-
-def fate(data: bytes, length: int) -> Row | bool | None:
-    """What a whole datagram is: the row of a segment, None for one to other ports, False for one that is damaged."""
-    held = block_of([ethernet(ipv4(data, total=20 + length))])
-    found, rejected, _ = find_segments(held, OPTIONS.ports)
-    if len(found.frame):
-        return whole(ipv4(data, total=20 + length))
-    return False if rejected.reason else None
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_fault_21_any_fragments_against_a_plain_loop(seed: int) -> None:
-    """One key; few contents that overlap, contradict and repeat each other."""
-    rng = random.Random(seed)
-    ports = rng.choice([(50_000, 1801), (50_000, 1801), (50_000, 443)])
-    sources = [tcp(rng.randbytes(rng.randrange(12, 30)), seq=i, ports=ports) for i in range(2)]
-    if rng.random() < 0.2:
-        sources.append(rng.randbytes(32))
-    pool = []
-    for source in sources:
-        for _ in range(rng.randrange(3, 9)):
-            start, end = sorted(rng.sample([*range(0, len(source), 8), len(source)], 2))
-            kept = rng.randrange(end - start + 1) if rng.random() < 0.1 else end - start
-            more = end < len(source) or rng.random() < 0.03
-            if start or more:
-                pool.append(Piece(start, more, end - start, source[start : start + kept]))
-    pieces = [rng.choice(pool) for _ in range(rng.randrange(60) if pool else 0)]
-    done, owner, lost = plain(pieces)
-    fates = [fate(data, length) for _, data, length in done]
-
-    rank = sorted(rng.randrange(3) for _ in pieces)
-    captures = [[i for i in range(len(pieces)) if rank[i] == capture] for capture in range(3)]
-    rows = rows_of(*([fragment(pieces[i]) for i in own] for own in captures))
-    place = [(rank[i], captures[rank[i]].index(i) + 1) for i in range(len(pieces))]
-    found = run(rows)
-    for batch in (1, 3, 7):
-        assert run(rows, batch=batch) == found
-    for size in (1, 50):
-        small = run(rows, replace(OPTIONS, batch_bytes=size))
-        assert sorted_rows(small) == sorted_rows(found)
-
-    assert [row | {"time_ns": 0} for row in found.segments] == [
-        expected | {"capture": place[index][0], "frame": place[index][1]}
-        for (index, _, _), expected in zip(done, fates, strict=True)
-        if isinstance(expected, dict)
-    ]
-    lost += [i for i, number in owner.items() if fates[number] is False]
-    assert sorted((row["capture"], row["frame_number"]) for row in found.faults) == sorted(place[i] for i in lost)
-    counted = Counter(rank[i] for i, n in owner.items() if isinstance(fates[n], dict))
-    others = Counter(rank[i] for i, n in owner.items() if fates[n] is None)
-    assert found.counts == {
-        capture: (counted[capture], others[capture]) for capture in sorted(counted.keys() | others.keys())
-    }
-
-
-def fragment(piece: Piece) -> bytes:
-    """The fragment as a datagram, cut where the snap length did."""
-    packet = ipv4(piece.payload, fragment=piece.offset // 8 | piece.more << 13, total=20 + piece.length)
-    assert len(packet) == 20 + len(piece.payload)
-    return packet
-
-
-def sorted_rows(found: Found) -> tuple[list[str], list[str], dict[int, tuple[int, int]]]:
-    return sorted(map(repr, found.segments)), sorted(map(repr, found.faults)), found.counts

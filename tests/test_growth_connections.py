@@ -26,8 +26,7 @@ from wiretap import (
 from jobs.engine.in_process import InProcess
 from schemas.tables import INGESTED
 from udfs.passes.options import IngestOptions
-from udfs.tcp.connections import Segment
-from udfs.tcp.overlap import Overlap, merge
+from udfs.tcp.overlap import Overlap
 
 MEMORY = 50
 """Bytes of memory that ingest may take more at its peak for each byte that a capture of small frames is longer."""
@@ -133,8 +132,12 @@ FRAMES: dict[str, tuple[int, Callable[[int], list[bytes]]]] = {
 }
 
 
-@pytest.mark.parametrize("what", [*TALKS, *FRAMES])
-def test_costs_are_those_of_the_bytes(what: str, tmp_path: Path) -> None:
+CASES = [(what, Overlap.FIRST) for what in (*TALKS, *FRAMES)]
+CASES += [("conflicts over one byte", overlap) for overlap in list(Overlap)[1:]]
+
+
+@pytest.mark.parametrize(("what", "overlap"), CASES)
+def test_costs_are_those_of_the_bytes(what: str, overlap: Overlap, tmp_path: Path) -> None:
     many = TALKS[what][0] if what in TALKS else FRAMES[what][0]
 
     def capture(n: int) -> Path:
@@ -144,39 +147,10 @@ def test_costs_are_those_of_the_bytes(what: str, tmp_path: Path) -> None:
 
     def rows(file: Path) -> int:
         engine = InProcess()
-        ingest_more(engine, [str(file)], IngestOptions())
+        ingest_more(engine, [str(file)], IngestOptions(overlap=overlap))
         return sum(engine.read(table).height for table in INGESTED)
 
     small, large = assert_linear(rows, capture, many)
     sizes = [capture(n).stat().st_size for n in (many, 2 * many)]
     assert large.peak_bytes - small.peak_bytes < MEMORY * (sizes[1] - sizes[0])
     assert large.result < ROWS * sizes[1]
-
-
-def placed(at: int, payload: bytes, *, intact: bool) -> tuple[int, Segment]:
-    header_sum = 0xFFFF if intact else 0  # right for zeros
-    segment = Segment(
-        from_b=False, seq=at, ack=0, flags=ACK, length=len(payload), payload=payload, header_sum=header_sum
-    )
-    assert segment.intact is intact
-    return at, segment
-
-
-@pytest.mark.parametrize("overlap", Overlap)
-@pytest.mark.parametrize("large", [False, True])
-def test_a_conflict_among_many_segments(large: bool, overlap: Overlap) -> None:
-    """Also if one segment with a right checksum covers all of them, so that each may win."""
-
-    def segments(n: int) -> list[tuple[int, Segment]]:
-        small = [placed(at, b"\0", intact=True) for at in range(n)]
-        copy = placed(n // 2, b"?", intact=False)
-        return [placed(0, bytes(n), intact=True), *small, copy] if large else [*small, copy]
-
-    def pieces(segments: list[tuple[int, Segment]]) -> int:
-        found, conflict = merge(segments, overlap)
-        assert conflict
-        return len(found)
-
-    n = 8_000
-    _, cost = assert_linear(pieces, segments, n)
-    assert cost.result <= 2 * n

@@ -59,7 +59,7 @@ def exact(path: Path, row: Row) -> None:
         records = [
             (b.records.first_frame + i, time) for b in blocks for i, time in enumerate(b.records.time_ns.tolist())
         ]
-        walks.append((records, [found.fault for found in blocks if found.fault]))
+        walks.append((records, [fault for found in blocks for fault in found.faults]))
     assert walks[0] == walks[1]
     records, faults = walks[0]
     times = [time for _, time in records if time != NO_TIME]

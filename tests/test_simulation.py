@@ -64,7 +64,7 @@ def records(capture: Path) -> Iterator[Records]:
     cursor = open_capture(open_source(str(capture), Compression.NONE))
     assert isinstance(cursor, Cursor)
     for block in read_blocks(open_source(str(capture), Compression.NONE, cursor.offset), cursor):
-        assert block.fault is None
+        assert not block.faults
         yield block.records
 
 

@@ -45,13 +45,6 @@ def test_zips_are_not_read_again_and_can_be_imported_from(archive: Path) -> None
     assert importlib.import_module("of_a_zip_later").NUMBER == 2
 
 
-def test_loaded_modules_are_not_searched_for_garbage(archive: Path) -> None:
-    assert archive.exists()
-    before = len(gc.get_objects())
-    reduce_overhead()
-    assert len(gc.get_objects()) < before / 100
-
-
 def test_every_pass_reduces_its_workers_overhead(spark: SparkSession) -> None:
     def counts(batches: Batches) -> Batches:
         for _ in batches:

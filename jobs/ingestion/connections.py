@@ -131,14 +131,11 @@ def _plan_first(connection: Connection) -> Iterator[Row]:
     packed = connection.packed
     last = max([*connection.now, *connection.before], key=lambda place: place.key)
     first = min(place.key for place in connection.now)
+    later = [place for place in map(Place.of, connection.states) if place.key >= first]
     yield {"last": {"packed": packed} | last._asdict()}
-    for place in connection.now:
+    for place in dict.fromkeys([*connection.now, *later]):
         if place != last:
-            yield {"present": {"packed": packed} | place._asdict()}
-    for state in connection.states:
-        if Place.of(state).key >= first and state["capture_id"] != last.capture_id:
-            names = {name: state[name] for name in ("endpoints", "packed")}
-            yield {"obsolete": names | Place.of(state)._asdict()}
+            yield {"stateless": {"packed": packed} | place._asdict()}
     latest = next(iter(earlier_states(connection)), None)
     if uncovered_captures(connection, latest):
         yield {"late": {"packed": packed, "rewind": False}}

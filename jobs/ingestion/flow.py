@@ -4,7 +4,7 @@ The same steps run in any `Engine`. The decisions are in `captures` (which captu
 `connections` (from where each connection resumes).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic
@@ -26,7 +26,7 @@ from schemas.ingest import (
     STREAM_GAPS,
     STREAMS,
 )
-from schemas.table import STRING, Table, row
+from schemas.table import STRING, row
 from udfs.derive.frames import derives
 from udfs.passes.assemble import assemble_connections
 from udfs.passes.defragment import defragment
@@ -69,18 +69,6 @@ class Assembled(Generic[T]):
     """Connections (packed, rewind) that were assembled a second time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Changes(Generic[T]):
-    """Holds the rows that a run deletes and writes."""
-
-    stale: T
-    connections: T
-    """Rows that are new or replace others."""
-    added: Mapping[Table, T]
-    """Rows of the other tables except `captures`."""
-    captures: T
-
-
 def index_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
     """Returns one row of INDEX per file."""
     listed = engine.table([{"uri": file} for file in files], staging.FILE)
@@ -112,7 +100,7 @@ def ingest(
     """Reads ranked captures into the engine's tables, if they are found unchanged once they are read."""
     found = extract(engine, captures, options)
     require_unchanged()
-    write(engine, collect_changes(engine, found, assemble(engine, found, options)))
+    write(engine, found, assemble(engine, found, options))
 
 
 def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, only: T | None = None) -> Extracted[T]:
@@ -157,14 +145,14 @@ def assemble(engine: Engine[T], extracted: Extracted[T], options: IngestOptions)
     return Assembled(engine.union(first, redone), planned, stale, repeated)
 
 
-def collect_changes(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -> Changes[T]:
-    """Turns the extracted and assembled rows into rows of the tables."""
+def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -> None:
+    """Deletes the rows that a run replaces, and writes its tables; `captures` last: its rows mark what is ingested."""
     rows, planned = assembled.rows, assembled.planned
     ids = engine.table(extracted.captures, staging.CAPTURE_ID)
     states = engine.join(engine.pick(rows, "state", "endpoints"), engine.pick(planned, "last"), ["packed"])
     states = engine.keep(states)
     names = engine.select(states, packed="packed", endpoints="endpoints")
-    others = engine.join(engine.pick(planned, "present"), names, ["packed"])
+    connections = engine.union(states, engine.join(engine.pick(planned, "stateless"), names, ["packed"]))
     confirmed = engine.expect_few(engine.pick(rows, "framed_run"))
     runs = engine.pick(extracted.rows, "run_packets", "capture")
     framed = engine.join(engine.join(runs, confirmed, ["capture", "frame"]), ids, ["capture"])
@@ -177,18 +165,13 @@ def collect_changes(engine: Engine[T], extracted: Extracted[T], assembled: Assem
         QUARANTINE: engine.union(engine.pick(rows, "quarantine"), faults, unreadable),
     }
     captures = capture_rows(extracted.captures, _brought(engine, engine.pick(extracted.rows, "count", "capture")))
-    connections = engine.union(states, others, engine.pick(planned, "obsolete"))
-    return Changes(engine.keep(assembled.stale), connections, added, engine.table(captures, staging.CAPTURE))
-
-
-def write(engine: Engine[T], changes: Changes[T]) -> None:
-    """Deletes the rows that a run replaces, and writes its tables; `captures` last: its rows mark what is ingested."""
-    if engine.count(changes.stale):
+    stale = engine.keep(assembled.stale)
+    if engine.count(stale):
         of_streams = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS)
-        run_in_parallel(partial(engine.delete_from_offset, table, changes.stale) for table in of_streams)
-    connections = partial(engine.write, INTERNAL_CONNECTIONS, changes.connections, update=True)
-    run_in_parallel([*(partial(engine.write, table, rows) for table, rows in changes.added.items()), connections])
-    engine.write(CAPTURES, changes.captures)
+        run_in_parallel(partial(engine.delete_from_offset, table, stale) for table in of_streams)
+    writes = [partial(engine.write, table, of_table) for table, of_table in added.items()]
+    run_in_parallel([*writes, partial(engine.write, INTERNAL_CONNECTIONS, connections, update=True)])
+    engine.write(CAPTURES, engine.table(captures, staging.CAPTURE))
 
 
 def _read_history(engine: Engine[T], extracted: Extracted[T]) -> T:

@@ -1,5 +1,6 @@
 """Reads the bytes of capture files, plain or compressed, from any offset and any file system of `pyarrow.fs`."""
 
+import gzip
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator
@@ -13,9 +14,9 @@ from schemas.ingest import CaptureReason, Compression
 
 _CHUNK = 1 << 20
 _PIECE = 1 << 14
-"""Compressed bytes that are expanded at once: at most 1,032 times as many come out [RFC 1951]."""
-_GZIP = b"\x1f\x8b"
-_MAGICS = {_GZIP: Compression.GZIP, b"\x28\xb5\x2f\xfd": Compression.ZSTD}
+"""Expanded bytes that are read at once from a compressed file."""
+_MAGICS = {b"\x1f\x8b": Compression.GZIP, b"\x28\xb5\x2f\xfd": Compression.ZSTD}
+_ERRORS = {Compression.GZIP: (gzip.BadGzipFile, EOFError, zlib.error), Compression.ZSTD: (OSError,)}
 EXPANSION_LIMIT = 250
 """A file that expands to more than this many times its size is taken for a decompression bomb. Captures of messages
 whose bodies are all zeros expand to 151 times their size, those of 60,000 equal messages to 28 times."""
@@ -76,12 +77,10 @@ class _Expanded:
     """A gzip or zstd file, expanded as it is read; every byte that expands before a fault is returned."""
 
     def __init__(self, open_file: Callable[[], pa.NativeFile], compression: Compression, offset: int) -> None:
-        # The generators do not know this object: a cycle would keep the last piece, of up to 17 MB, of each of many
-        # files, until Python looks for cycles.
+        # The generator does not know this object: a cycle would keep the files open until Python looks for cycles.
         self._faults: list[CaptureReason] = []
-        expand = _gunzip if compression is Compression.GZIP else _unzstd
         most = max(EXPANSION_LIMIT * open_file().size(), _ALWAYS_WHOLE)
-        self._pieces = _limited(expand(open_file, self._faults), most, self._faults)
+        self._pieces = _expand(open_file, compression, most, self._faults)
         self._rest = memoryview(b"")
         while offset > 0 and (skipped := self.read(min(offset, _CHUNK))):
             offset -= len(skipped)
@@ -104,76 +103,39 @@ class _Expanded:
         return b"".join(parts)
 
 
-# These expand pieces of a fixed size, so neither content nor fault depends on the sizes that are read. The reason why
-# they end early goes to `faults`.
-
-
-def _limited(pieces: Iterator[bytes], most: int, faults: list[CaptureReason]) -> Iterator[bytes]:
-    """Yields the first `most` bytes."""
-    for piece in filter(None, pieces):
-        if most:
-            yield piece[:most]
-        most -= len(piece)
-        if most < 0:
-            faults.append(CaptureReason.EXPANSION_LIMIT)
-            return
-
-
-def _gunzip(open_file: Callable[[], pa.NativeFile], faults: list[CaptureReason]) -> Iterator[bytes]:
-    """Yields the content of a gzip file's members [RFC 1952]; zeros behind a member are padding."""
-    file = open_file()
-    inflate = zlib.decompressobj(wbits=31)
-    data = b""
-    while True:
-        if inflate.eof:
-            data = data.lstrip(b"\0")
-        if len(data) < len(_GZIP):
-            more = file.read(_PIECE)
-            data += more
-            if not more:
-                break
-        elif inflate.eof and not data.startswith(_GZIP):
-            faults.append(CaptureReason.CORRUPT_COMPRESSION)
-            return
-        else:
-            inflate = zlib.decompressobj(wbits=31) if inflate.eof else inflate
-            before = inflate.copy()
-            try:
-                yield inflate.decompress(data)
-            except zlib.error:
-                yield from _until_fault((before.decompress(data[i : i + 1]) for i in range(len(data))), faults)
-                return
-            data = inflate.unused_data
-    if data or not inflate.eof:
-        faults.append(CaptureReason.TRUNCATED_COMPRESSION)
-
-
-def _unzstd(open_file: Callable[[], pa.NativeFile], faults: list[CaptureReason]) -> Iterator[bytes]:
-    stream = pa.CompressedInputStream(open_file(), "zstd")
-    whole = 0
+def _expand(
+    open_file: Callable[[], pa.NativeFile], compression: Compression, most: int, faults: list[CaptureReason]
+) -> Iterator[bytes]:
+    """Yields up to `most` bytes; adds to `faults` why they end early."""
+    read, size, whole = _reader(open_file(), compression), _PIECE, 0
     while True:
         try:
-            piece: bytes = stream.read(_PIECE)
-        except OSError:
-            break
-        if not piece:
-            return
+            piece = read(min(size, most + 1 - whole))
+        except _ERRORS[compression] as error:
+            if size == 1:
+                cut = isinstance(error, EOFError) or "runcated" in str(error)
+                faults.append(CaptureReason.TRUNCATED_COMPRESSION if cut else CaptureReason.CORRUPT_COMPRESSION)
+                return
+            # The failing call may have expanded some bytes: expand the file again up to that call, then byte by byte.
+            read, size, again = _reader(open_file(), compression), 1, whole
+            while again > 0:
+                again -= len(read(min(again, _PIECE)))
+            continue
         whole += len(piece)
+        if whole > most:
+            faults.append(CaptureReason.EXPANSION_LIMIT)
+            piece = piece[:-1]
         yield piece
-    # The failing call may have expanded some bytes: expand the file again up to that call, then byte by byte.
-    stream = pa.CompressedInputStream(open_file(), "zstd")
-    while whole > 0:
-        whole -= len(stream.read(min(whole, _PIECE)))
-    yield from _until_fault(iter(lambda: stream.read(1), b""), faults)
+        if not piece or whole > most:
+            return
 
 
-def _until_fault(pieces: Iterator[bytes], faults: list[CaptureReason]) -> Iterator[bytes]:
-    """Yields the pieces before the one that cannot be expanded."""
-    try:
-        yield from pieces
-    except (OSError, zlib.error) as error:
-        cut = "runcated" in str(error)
-        faults.append(CaptureReason.TRUNCATED_COMPRESSION if cut else CaptureReason.CORRUPT_COMPRESSION)
+def _reader(file: pa.NativeFile, compression: Compression) -> Callable[[int], bytes]:
+    """Returns the function that expands up to so many further bytes of a file."""
+    if compression is Compression.GZIP:
+        return gzip.GzipFile(fileobj=file, mode="rb").read1
+    read: Callable[[int], bytes] = pa.CompressedInputStream(file, "zstd").read
+    return read
 
 
 def open_source(uri: str, compression: Compression, offset: int = 0) -> Source:

@@ -2,6 +2,7 @@
 
 import struct
 from bisect import bisect_left
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from schemas.ingest import CaptureFormat, CaptureReason
 from udfs.arrow.buffers import read_at
 from udfs.capture.files import Fault
-from udfs.capture.records import BILLION, PCAPNG_MAGIC, Chain, Cursor, Interface, Interfaces, search_windows
+from udfs.capture.records import BILLION, PCAPNG_MAGIC, Chain, Cursor, Interface, search_windows
 
 _MAGICS = {  # first four bytes: byte order, ns for one unit of the fraction, bytes of a record header
     b"\xd4\xc3\xb2\xa1": ("<", 1000, 16),
@@ -36,7 +37,7 @@ def open_file(head: bytes) -> Cursor | Fault:
     snap_length, network = struct.unpack_from(order + "II", head, 16)
     # Above the low 16 bits lie the length of a frame check sequence and reserved bits.
     interface = Interface(network & 0xFFFF, snap_length, BILLION // unit_ns, 0)
-    return Cursor(CaptureFormat.PCAP, _FILE_HEADER, 0, order, header_size, Interfaces(interface))
+    return Cursor(CaptureFormat.PCAP, _FILE_HEADER, 0, order, header_size, (interface,))
 
 
 def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit: int) -> Chain:
@@ -96,7 +97,7 @@ def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit
         at, broken = heads[within], False
         del heads[within:]
     rows = _rows(known[: len(heads)], fields[:, : len(heads)], cursor)
-    return Chain(rows, at, broken, cursor.byte_order, cursor.interfaces)
+    return Chain(rows, replace(cursor, offset=cursor.offset + at, frame=cursor.frame + len(heads)), broken)
 
 
 def find_record(data: memoryview, begin: int, cursor: Cursor, ended: bool) -> tuple[int | None, int]:

@@ -1,6 +1,7 @@
 """Reads the blocks of pcapng files (draft-ietf-opsawg-pcapng), which carry their length at both ends."""
 
 import struct
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,13 +11,13 @@ from udfs.capture.files import Fault
 from udfs.capture.records import (
     BILLION,
     EARLIEST_NS,
+    FAULTS_AT_ONCE,
     LATEST_NS,
     NO_TIME,
     RAW_KEPT,
     Chain,
     Cursor,
     Interface,
-    Interfaces,
     search_windows,
 )
 
@@ -28,6 +29,8 @@ _SECTION_HEADER = 28
 _IDB_BYTES = 20
 _FINEST_UNITS = 10**29
 """Units of a second that are small enough: 2^64 of them, the most a block can count, are less than a nanosecond."""
+_MOST_INTERFACES = 1 << 14
+"""Interfaces of a section, at most: each cursor holds them all, and one more copies them."""
 _END_OF_OPTIONS, _IF_TSRESOL, _IF_TSOFFSET = 0, 9, 14
 _BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 
@@ -39,7 +42,7 @@ def open_file(head: bytes) -> Cursor | Fault:
         detail = "The file ends in, or does not continue, a pcapng Section Header Block."
         reason = CaptureReason.TRUNCATED_FILE_HEADER if len(head) < _SECTION_HEADER else CaptureReason.BAD_MAGIC
         return Fault(reason, detail, 0, len(head), head)
-    return Cursor(CaptureFormat.PCAPNG, 0, 0, order, 0, Interfaces())
+    return Cursor(CaptureFormat.PCAPNG, 0, 0, order, 0, ())
 
 
 def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit: int) -> Chain:  # noqa: ARG001 - of a Format
@@ -49,13 +52,13 @@ def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit
     unknown: list[Fault] = []
     at = 0
     length: int | None = 0
-    while at < limit and (length := _block_length(data, at, order)):
+    while at < limit and len(unknown) < FAULTS_AT_ONCE and (length := _block_length(data, at, order)):
         (kind,) = struct.unpack_from(order + "I", data, at)
         if kind == _SHB:
             order = _section_order(data, at) or order
-            interfaces = Interfaces()
+            interfaces = ()
         elif kind == _IDB:
-            interfaces = interfaces.plus(_interface(data, at, length, order))
+            interfaces = _with_interface(interfaces, _interface(data, at, length, order))
         elif kind in (_EPB, _OPB, _SPB):
             row = _packet_row(data, at, length, order, kind, interfaces)
             if row is not None:
@@ -66,8 +69,10 @@ def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit
                 raw = bytes(data[at : at + min(length, RAW_KEPT)])
                 unknown.append(Fault(CaptureReason.UNKNOWN_INTERFACE, detail, offset, length, raw))
         at += length
-    broken = at < limit and (length is None or (ended and at < len(data)))
-    return Chain(np.array(rows, np.int64).reshape(-1, 4).T, at, broken, order, interfaces, unknown)
+    broken = at < limit and not length and (length is None or (ended and at < len(data)))
+    frame = cursor.frame + len(rows)
+    after = replace(cursor, offset=cursor.offset + at, frame=frame, byte_order=order, interfaces=interfaces)
+    return Chain(np.array(rows, np.int64).reshape(-1, 4).T, after, broken, unknown)
 
 
 def find_record(data: memoryview, begin: int, cursor: Cursor, ended: bool) -> tuple[int | None, int]:
@@ -114,10 +119,14 @@ def explain_loss(head: bytes, length: int, cursor: Cursor, followed: bool) -> tu
     return CaptureReason.BAD_BLOCK, "No block can be read"
 
 
-def interfaces_behind(fault: Fault, cursor: Cursor) -> Interfaces:
+def interfaces_behind(fault: Fault, cursor: Cursor) -> tuple[Interface, ...]:
     """Returns the interfaces behind a fault: a damaged description counts as one, so later ones keep their numbers."""
     damaged = fault.raw[:4] == struct.pack(cursor.byte_order + "I", _IDB)
-    return cursor.interfaces.plus(Interface(-1, 0, BILLION, 0)) if damaged else cursor.interfaces
+    return _with_interface(cursor.interfaces, Interface(-1, 0, BILLION, 0)) if damaged else cursor.interfaces
+
+
+def _with_interface(interfaces: tuple[Interface, ...], one: Interface) -> tuple[Interface, ...]:
+    return (*interfaces, one) if len(interfaces) < _MOST_INTERFACES else interfaces
 
 
 def _section_order(data: bytes | memoryview, at: int) -> str | None:
@@ -165,7 +174,7 @@ def _interface(data: memoryview, at: int, length: int, order: str) -> Interface:
 
 
 def _packet_row(
-    data: memoryview, at: int, length: int, order: str, kind: int, interfaces: Interfaces
+    data: memoryview, at: int, length: int, order: str, kind: int, interfaces: tuple[Interface, ...]
 ) -> tuple[int, int, int, int] | None:
     """Reads an Enhanced, Simple or obsolete Packet Block; None when its interface or length is not known."""
     room = length - (16 if kind == _SPB else 32)

@@ -5,23 +5,21 @@ as a `Fault` and goes on. The result depends on the file's bytes alone, not on h
 splits. So the `Cursor` behind any block is an exact place for another task to start from.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from schemas.ingest import CaptureFormat, CaptureReason
 from udfs.capture import pcap, pcapng
 from udfs.capture.files import EXPANSION_LIMIT, Fault, Source
-from udfs.capture.records import PCAPNG_MAGIC, RAW_KEPT, Cursor, Format, Records
+from udfs.capture.records import FAULTS_AT_ONCE, PCAPNG_MAGIC, RAW_KEPT, Chain, Cursor, Format, Records
 
 BLOCK_BYTES = 8 << 20
 _HEAD_BYTES = 28  # the longer of the two file headers
 _AFTER_LOSS = 8  # records to read next after a fault: more of them may be broken
 _FAR = 1 << 62
-_SMALL_BYTES, _MANY_FAULTS = 1 << 20, 1_000
 _NO_ROWS = np.empty((4, 0), np.int64)
 _FORMATS: Mapping[CaptureFormat, Format] = {CaptureFormat.PCAP: pcap, CaptureFormat.PCAPNG: pcapng}
 _BREAKS_OFF = {
@@ -33,19 +31,12 @@ _BREAKS_OFF = {
 
 
 class Block(NamedTuple):
-    """One step of the reader: records or a fault, and the place where the next step begins."""
-
-    records: Records
-    fault: Fault | None
-    after: Cursor
-
-
-class Stretch(NamedTuple):
-    """Records of neighbouring blocks in one buffer, which begins at byte `base` of the file, and the faults there."""
+    """Records in one buffer, which begins at byte `base` of the file, the faults there, and where to read on."""
 
     records: Records
     base: int
     faults: list[Fault]
+    after: Cursor
 
 
 def open_capture(source: Source) -> Cursor | Fault:
@@ -82,79 +73,39 @@ def read_blocks(
     where a record, a block or a fault begins is the `after` of one of the blocks.
     Memory: a few times `block_bytes`, and a few times the longest record.
     """
-    window = _Window(source, block_bytes)
     form = _FORMATS[cursor.format]
-    most = _FAR
+    window = _Window(source, block_bytes)
+    pending = _Pending(window, cursor)
+    broken, most = False, _FAR
     while stop is None or cursor.offset < stop:
-        limit = _limit(cursor.offset, stop, step)
-        chain = form.follow_chain(window.data, cursor, window.ended, most, limit)
-        if not chain.end and not chain.broken:
-            if window.ended:
-                break
-            window.extend()
-            continue
-        for fault in chain.unknown:
-            yield _fault_block(fault, cursor)
-        after = replace(
-            cursor,
-            offset=cursor.offset + chain.end,
-            frame=cursor.frame + chain.rows.shape[1],
-            byte_order=chain.byte_order,
-            interfaces=chain.interfaces,
-        )
-        if chain.end:
-            yield Block(_records(window.data[: chain.end], chain.rows, cursor.frame), None, after)
-        window.drop(chain.end)
-        cursor = after
-        most = _AFTER_LOSS if chain.broken else 2 * most
-        if chain.broken and (stop is None or cursor.offset < stop):
+        if pending.is_complete(window, cursor, step):
+            yield from pending.block(cursor)
+            pending = _Pending(window, cursor)
+        if broken:
             fault = _skip_broken(window, cursor, form)
             is_pcapng = cursor.format is CaptureFormat.PCAPNG
             interfaces = pcapng.interfaces_behind(fault, cursor) if is_pcapng else cursor.interfaces
             cursor = replace(cursor, offset=cursor.offset + fault.length, interfaces=interfaces)
-            yield _fault_block(fault, cursor)
-    if window.ended and window.fault is not None:
-        yield _fault_block(_break_off(window.fault, cursor.offset), cursor)
+            pending.faults.append(fault)
+            broken = False
+            continue
+        chain = form.follow_chain(window.data, cursor, window.ended, most, _limit(cursor.offset, stop, step))
+        if chain.after.offset == cursor.offset and not chain.broken:
+            if window.ended:
+                break
+            window.extend()
+            continue
+        pending.add(chain, cursor)
+        window.drop(chain.after.offset - cursor.offset)
+        cursor, broken, most = chain.after, chain.broken, _AFTER_LOSS if chain.broken else 2 * most
+    if window.ended and source.fault is not None:
+        pending.faults.append(_break_off(source.fault, cursor.offset))
+    yield from pending.block(cursor)
 
 
 def _break_off(reason: CaptureReason, expanded: int, head: bytes = b"") -> Fault:
     """Returns why no more than `expanded` bytes came out of a compressed file; `head` are those that are no capture."""
     return Fault(reason, _BREAKS_OFF[reason].format(expanded), expanded - len(head), len(head), head)
-
-
-def join_small(blocks: Iterable[Block]) -> Iterator[Stretch]:
-    """Joins small blocks, as they are between faults: what is done for a block takes as long as for a hundred records.
-
-    Bytes between joined blocks, which are in no record, become zeros.
-    """
-    parts: list[tuple[int, Records]] = []
-    faults: list[Fault] = []
-    for records, fault, after in blocks:
-        if fault is not None:
-            faults.append(fault)
-        if len(records.start):
-            if parts and after.offset - parts[0][0] > _SMALL_BYTES:
-                yield _join(parts, faults)
-                parts, faults = [], []
-            parts.append((after.offset - len(records.buffer), records))
-        if len(faults) >= _MANY_FAULTS or (parts and after.offset - parts[0][0] >= _SMALL_BYTES):
-            yield _join(parts, faults)
-            parts, faults = [], []
-    if parts or faults:
-        yield _join(parts, faults)
-
-
-def _join(parts: list[tuple[int, Records]], faults: list[Fault]) -> Stretch:
-    if not parts:
-        return Stretch(_records(memoryview(b""), _NO_ROWS, 0), 0, faults)
-    (base, first), (last, end) = parts[0], parts[-1]
-    if len(parts) == 1:
-        return Stretch(first, base, faults)
-    joined = bytearray(last - base + len(end.buffer))
-    for at, one in parts:
-        joined[at - base : at - base + len(one.buffer)] = one.buffer.tobytes()
-    rows = np.concatenate([np.stack((one.start + (at - base), *one[2:5])) for at, one in parts], axis=1)
-    return Stretch(_records(memoryview(joined), rows, first.first_frame - 1), base, faults)
 
 
 def _limit(at: int, stop: int | None, step: int | None) -> int:
@@ -173,32 +124,51 @@ class _Window:
     def __init__(self, source: Source, block_bytes: int) -> None:
         self.data = memoryview(b"")
         self.ended = False
+        self.extensions = 0
         self._source = source
         self._block_bytes = block_bytes
 
-    @property
-    def fault(self) -> CaptureReason | None:
-        """Why the source ended early."""
-        return self._source.fault
-
     def extend(self) -> None:
-        """Reads on: at least as many bytes as there are."""
+        """Reads on: at least as many bytes as there are. All come into another buffer, unless the file has ended."""
         chunk = self._source.read(max(self._block_bytes, len(self.data)))
         self.ended = not chunk
-        self.data = memoryview(b"".join((self.data, chunk)) if len(self.data) else chunk)
+        if chunk:
+            self.data = memoryview(b"".join((self.data, chunk)) if len(self.data) else chunk)
+            self.extensions += 1
 
     def drop(self, size: int) -> None:
         """Drops the first `size` bytes."""
         self.data = self.data[size:]
 
 
-def _records(data: memoryview, rows: NDArray[np.int64], frame: int) -> Records:
-    start, captured, time_ns, link_type = rows
-    return Records(np.frombuffer(data, np.uint8), start, captured, time_ns, link_type, frame + 1)
+class _Pending:
+    """The records and faults of the next block: what is done for a block takes as long as for a hundred records."""
 
+    def __init__(self, window: _Window, begin: Cursor) -> None:
+        self.faults: list[Fault] = []
+        self._data, self._extensions = window.data, window.extensions
+        self._begin = begin
+        self._rows = [_NO_ROWS]
 
-def _fault_block(fault: Fault, after: Cursor) -> Block:
-    return Block(_records(memoryview(b""), _NO_ROWS, after.frame), fault, after)
+    def add(self, chain: Chain, at: Cursor) -> None:
+        """Adds the records and faults of a chain that begins at `at`."""
+        chain.rows[0] += at.offset - self._begin.offset
+        self._rows.append(chain.rows)
+        self.faults += chain.unknown
+
+    def is_complete(self, window: _Window, at: Cursor, step: int | None) -> bool:
+        """Tells whether what follows `at` is in another buffer or split, or the faults are many."""
+        another_step = step is not None and self._begin.offset // step < at.offset // step
+        return another_step or self._extensions < window.extensions or len(self.faults) >= FAULTS_AT_ONCE
+
+    def block(self, after: Cursor) -> Iterator[Block]:
+        """Yields the block up to `after`, if it is not empty."""
+        base = self._begin.offset
+        if self.faults or after.offset > base:
+            buffer = np.frombuffer(self._data[: after.offset - base], np.uint8)
+            start, captured, time_ns, link_type = np.concatenate(self._rows, axis=1)
+            records = Records(buffer, start, captured, time_ns, link_type, self._begin.frame + 1)
+            yield Block(records, base, self.faults, after)
 
 
 def _skip_broken(window: _Window, cursor: Cursor, form: Format) -> Fault:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -20,8 +19,8 @@ BILLION = 1_000_000_000
 PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
 RAW_KEPT = 4096
 """Bytes of a fault that are kept, at most."""
-INTERFACE_LIMIT = 1 << 16
-"""Interfaces of a section, at most: each cursor holds them all, and the number in an old packet block has 16 bits."""
+FAULTS_AT_ONCE = 1_000
+"""Faults of a block, or a few more: these are held in memory."""
 _FIRST_WINDOW, _LAST_WINDOW = 1 << 7, 1 << 16
 
 
@@ -32,44 +31,6 @@ class Interface(NamedTuple):
     snap_length: int
     units_per_second: int
     offset_s: int
-
-
-class Interfaces:
-    """The interfaces of a file or section up to some place in it, at most `INTERFACE_LIMIT`.
-
-    Those up to a later place share a list with them: one more costs the same, however many there are.
-    """
-
-    __slots__ = ("_count", "_shared")
-
-    def __init__(self, *interfaces: Interface) -> None:
-        self._shared = list(interfaces)
-        self._count = len(interfaces)
-
-    def plus(self, interface: Interface) -> "Interfaces":
-        """Returns these interfaces and one more; beyond the limit it is left out."""
-        if self._count == INTERFACE_LIMIT:
-            return self
-        more = Interfaces()
-        more._shared = self._shared if len(self._shared) == self._count else self._shared[: self._count]
-        more._shared.append(interface)
-        more._count = self._count + 1
-        return more
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, number: int) -> Interface:
-        return self._shared[number]
-
-    def __iter__(self) -> Iterator[Interface]:
-        return islice(self._shared, self._count)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Interfaces) and list(self) == list(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +45,17 @@ class Cursor:
     frame: int
     byte_order: str
     header_size: int
-    interfaces: Interfaces
+    interfaces: tuple[Interface, ...]
 
     def to_json(self) -> str:
         """Returns the cursor as text for a column."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps(fields | {"interfaces": list(self.interfaces)})
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
     def from_json(cls, text: str) -> "Cursor":
         """Returns the cursor that `to_json` wrote."""
         fields = json.loads(text)
-        interfaces = Interfaces(*(Interface(*interface) for interface in fields["interfaces"]))
+        interfaces = tuple(Interface(*interface) for interface in fields["interfaces"])
         return cls(**fields | {"format": CaptureFormat(fields["format"]), "interfaces": interfaces})
 
 
@@ -115,18 +75,16 @@ class Records(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """Records that follow one another from the start of a buffer up to `end`.
+    """Records that follow one another from the start of a buffer up to `after`.
 
     `rows` has one row each for `start`, `captured`, `time_ns` and `link_type` of `Records`. `broken`: what begins at
-    `end` is no record; otherwise the chain goes on there, or in bytes that are not read yet. `byte_order` and
-    `interfaces` are the reader's state at `end`; `unknown`: records that belong to no interface.
+    `after` is no record; otherwise the chain goes on there, or in bytes that are not read yet. `unknown`: records that
+    belong to no interface.
     """
 
     rows: NDArray[np.int64]
-    end: int
+    after: Cursor
     broken: bool
-    byte_order: str
-    interfaces: Interfaces
     unknown: Sequence[Fault] = ()
 
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from schemas.ingest import FrameReason, NotJudged
 from udfs.arrow.buffers import Bools, Ints, read_at
 from udfs.capture.records import Records
-from udfs.network.checksum import NO_SUM, header_sums
 
 _PAD = 128
 """Bytes of padding behind a block, so that a header that goes on behind it can be read before its length is checked."""
@@ -29,7 +28,7 @@ _EXTENSION_HEADERS = (0, 43, 60)  # hop-by-hop options, routing, destination opt
 _EXTENSION_DEPTH = 8
 _FRAGMENT_HEADER = 44
 _AUTHENTICATION_HEADER = 51
-_TCP = 6
+_TCP, _ONES = 6, 0xFFFF
 _ESP, _PGM = 50, 113
 _HTTP_PORT, _POST = 80, b"POST /msmq"
 _RPC_PORTS = (2101, 2103, 2105, 2107)
@@ -48,7 +47,8 @@ class Segments(NamedTuple):
     the receiving ones, in network order. `payload`: index in the block's buffer. `captured`: payload bytes in the
     capture. `length`: payload bytes on the wire, more than `captured` when the snap length cut the frame.
     `flags`: those of the TCP header, and `WINDOW_CLOSED`.
-    `header_sum`: as `udfs.network.checksum.header_sums` returns it, or `NO_SUM`.
+    `header_sum`: the 16-bit one's complement sum of pseudo header and TCP header, checksum field included;
+    0 where the capture holds the header only in part.
     """
 
     frame: Ints
@@ -119,7 +119,7 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
     pick = np.flatnonzero(wanted)
     at, payload, v4 = at[pick], (transport + header)[pick], ether_type == _IPV4
     endpoints, length = _endpoints(data, network[pick], at, v4[pick]), datagram_end[pick] - payload
-    sums = header_sums(data, at, header[pick], endpoints, length)
+    sums = _header_sums(data, at, header[pick], endpoints, length)
     flags = data[at + 13].astype(np.int64)
     is_closed = (_be16(data, at + 14) == 0) & ((flags & (SYN | RST)) == 0)
     taken = Segments(
@@ -132,7 +132,7 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
         payload=payload,
         captured=np.maximum(np.minimum(datagram_end, end)[pick] - payload, 0),
         length=length,
-        header_sum=np.where(payload <= end[pick], sums, NO_SUM),
+        header_sum=np.where(payload <= end[pick], sums, 0),
     )
     reasons = {
         FrameReason.UNSUPPORTED_LINK_TYPE: unsupported,
@@ -174,6 +174,34 @@ def connection_keys(endpoints: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Bo
     rows = np.arange(len(differ))
     from_b = source[rows, differ] > target[rows, differ]
     return np.where(from_b[:, None], np.concatenate([target, source], axis=1), endpoints), from_b
+
+
+def intact(header_sum: int, payload: bytes | memoryview) -> bool:
+    """Returns whether the checksum of a segment is right; `payload` is all of its payload."""
+    # 65536 = 1 modulo 65535: a number's remainder is the sum of its 16-bit words. An odd last byte is padded behind.
+    value = int.from_bytes(payload, "big") % _ONES << 8 * (len(payload) % 2)
+    return (header_sum + value) % _ONES == 0
+
+
+def _header_sums(
+    data: NDArray[np.uint8], transport: Ints, header: Ints, endpoints: NDArray[np.uint8], length: Ints
+) -> Ints:
+    """Returns the sums of headers of `header` bytes (20 to 60); `length`: payload bytes on the wire ([RFC 1071]).
+
+    The prefix of a mapped IPv4 address adds 0xFFFF, which is 0 in these sums: so one sum serves both pseudo headers
+    ([RFC 9293] 3.1, [RFC 8200] 8.1). The destination is the one in the IP header, even when a routing header names a
+    later one. Payloads are summed only where that matters (`intact`).
+    """
+    words = endpoints.view(">u2")
+    size = header + length
+    total: Ints = _TCP + (size >> 16) + (size & _ONES)
+    total += words[:, :8].sum(axis=1, dtype=np.int64) + words[:, 9:17].sum(axis=1, dtype=np.int64)
+    for width in np.unique(header).tolist():
+        rows = np.flatnonzero(header == width)
+        headers = read_at(data, f"V{width}", transport[rows]).view(">u2").reshape(len(rows), width // 2)
+        total[rows] += headers.sum(axis=1, dtype=np.int64)
+    total = (total & _ONES) + (total >> 16)
+    return (total & _ONES) + (total >> 16)
 
 
 def _be16(data: NDArray[np.uint8], at: Ints) -> Ints:

@@ -9,7 +9,6 @@ from schemas.ingest import FrameReason
 from schemas.staging import EXTRACTED
 from udfs.arrow.buffers import Bytes, Ints, fixed_binary, record_batch, slices, struct_array
 from udfs.capture.records import NO_TIME
-from udfs.network.checksum import NO_SUM
 from udfs.network.dissect import Fragments, Segments, connection_keys
 
 FRAME_DETAILS = {
@@ -35,7 +34,7 @@ def segment_rows(buffer: Bytes, segments: Segments, capture: int | Ints, **of_ru
         "flags": pa.array(segments.flags.astype(np.int32)),
         "length": pa.array(segments.length),
         "payload": slices(buffer, segments.payload, segments.captured),
-        "header_sum": pa.array(segments.header_sum.astype(np.int32), mask=segments.header_sum == NO_SUM),
+        "header_sum": pa.array(segments.header_sum.astype(np.int32)),
     }
     return _rows("segment", columns | of_run, capture)
 

@@ -229,12 +229,11 @@ class _Stream:
         if self._framer is not None:
             self._add_framed([self._framer.frame_decided()])
             self._add_framed(self._framer.frame_rest())
-        for offset, length in side.gaps[self._gaps :]:
-            self._add_gap(offset, length)
+        at_end = missing_at_end(side)
+        for offset, length in [*side.gaps[self._gaps :], *([(side.done, at_end)] if at_end else [])]:
+            row = {"stream_id": self.stream_id, "stream_offset": offset, "length": length}
+            self._out.add("gap", self._endpoints, row)
         self._gaps = len(side.gaps)
-        missing = sum(length for _, length in side.gaps)
-        if at_end := missing_at_end(side):
-            self._add_gap(side.done, at_end)
         for segment, reason in side.rejected:
             self._out.reject(self._endpoints, self.stream_id, segment, reason)
             self._has_rows = True
@@ -253,7 +252,7 @@ class _Stream:
                 "instance": self._connection.instance,
                 "initial_seq": None if side.isn is None else side.isn % (1 << 32),
                 "recovered_bytes": self._recovered,
-                "missing_bytes": missing + at_end,
+                "missing_bytes": sum(length for _, length in side.gaps) + at_end,
                 "acked_bytes": acked_bytes(side),
                 "closed": self._connection.closed,
                 "conflict": side.conflict,
@@ -301,10 +300,6 @@ class _Stream:
 
     def _capture_id(self, rank: int) -> str:
         return self._resumed[rank] if rank < 0 else self._out.captures[rank].capture_id
-
-    def _add_gap(self, offset: int, length: int) -> None:
-        row = {"stream_id": self.stream_id, "stream_offset": offset, "length": length}
-        self._out.add("gap", self._endpoints, row)
 
     def _from_initiator(self) -> bool | None:
         if self._connection.opened_by_b is not None:

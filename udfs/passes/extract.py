@@ -12,7 +12,7 @@ from schemas.ingest import Compression, Stage
 from schemas.staging import EXTRACTED, Counted
 from udfs.arrow.buffers import fixed_binary
 from udfs.capture.files import Fault, open_source
-from udfs.capture.reader import join_small, read_blocks
+from udfs.capture.reader import read_blocks
 from udfs.capture.records import Cursor, Records
 from udfs.network.dissect import Rejected, Segments, connection_keys, find_segments
 from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows
@@ -47,7 +47,7 @@ def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
     source = open_source(split["uri"], compression, cursor.offset)
     counts: Counter[str] = Counter()
     size = min(_BLOCK_BYTES, options.split_bytes)
-    for records, base, faults in join_small(read_blocks(source, cursor, split["stop"], size)):
+    for records, base, faults, _ in read_blocks(source, cursor, split["stop"], size):
         segments, rejected, fragments = find_segments(records, options.ports)
         if (only := split.get("only")) is not None:
             yield segment_rows(records.buffer, _select(segments, pa.array(only, pa.binary())), capture)

@@ -81,8 +81,9 @@ def _read_records(source: Source, start: Cursor, options: IngestOptions, split_s
     clock = _Clock()
     earliest, latest = np.iinfo(np.int64).max, NO_TIME
     for block in read_blocks(source, start, None, min(BLOCK_BYTES, step), step if split_size else None):
-        if fault is None or (block.fault and _is_cause(block.fault, fault)):
-            fault = block.fault
+        for later in block.faults:
+            if fault is None or _is_cause(later, fault):
+                fault = later
         times = block.records.time_ns[block.records.time_ns != NO_TIME]
         clock.take(block.records)
         if len(times):

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from schemas.ingest import TcpReason
 from udfs.capture.records import NO_TIME
-from udfs.network.checksum import intact
-from udfs.network.dissect import ACK, FIN, RST, SYN, WINDOW_CLOSED
+from udfs.network.dissect import ACK, FIN, RST, SYN, WINDOW_CLOSED, intact
 
 _MODULUS = 1 << 32
 _HALF = 1 << 31
@@ -45,7 +44,7 @@ class Segment(NamedTuple):
     """One captured segment of a connection, or a framed run: one row for several segments that follow one another.
 
     `from_b`: sent by the endpoint that sorts second. `time_ns`, `last_ns`: time of the first and the last record.
-    `header_sum`: see `udfs.network.checksum`; `udfs.tcp.overlap.PART_SUM` for a part of a segment. `framed_run`: the
+    `header_sum`: see `udfs.network.dissect`; `udfs.tcp.overlap.PART_SUM` for a part of a segment. `framed_run`: the
     packets were framed in their split, and `payload` holds only their first bytes. `file_offsets` (dtype
     `udfs.tcp.overlap.FILE_OFFSETS`): where an uncompressed capture holds the run's bytes.
     """
