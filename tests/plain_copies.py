@@ -136,11 +136,9 @@ def difference(copy: Connection, other: Connection) -> Difference | None:
                 counts[offset - there].add(offset)
         best = max(counts, key=lambda step: (len(counts[step]), -abs(step), step), default=None)
         same += 0 if best is None else len(counts[best])
-        if copy.seq(way) is None or other.seq(way) is None:
-            ahead[way] = best
+        ahead[way] = best
     most = max(sum(map(len, one.packets.values())) for one in (copy, other))
-    same_numbers = all(one.seq(way) is not None for one in (copy, other) for way in (True, False))
-    return Difference(ahead, same / most) if 2 * same > most or (same_numbers and same) else None
+    return Difference(ahead, same / most) if 2 * same > most else None
 
 
 def copies(tables: Rows) -> dict[str, Copy]:

@@ -11,11 +11,11 @@ import pytest
 from replay_tables import NULL, T0, TABLES, Tables, frame
 
 from jobs.engine.in_process import InProcess
-from jobs.replaying.conversations import Conversations, Copies, unite
-from schemas.ingest import CAPTURES, STREAMS
+from jobs.replaying.conversations import Conversations, unite
+from schemas.ingest import CAPTURES
+from udfs.derive.columns import CAPTURES_OF_PAIR
 from udfs.derive.conversations import copies
-from udfs.derive.replay.scopes import FLOW_KEY
-from udfs.derive.tables import schema_of
+from udfs.derive.conversations.clocks import disputed_in_scopes, sides_of_skews
 
 Row = dict[str, Any]
 SECOND = 1_000_000_000
@@ -205,23 +205,15 @@ def test_a_second_computation_unites_the_same(seed: int) -> None:
         assert {at for part in unread[stream] for at in part} == {at for part in ranges for at in part}
 
 
-PLACED = {"stream_id": pl.String, "stream_offset": pl.Int64, "own_stream": pl.String, "own_offset": pl.Int64}
-
-
 def disputed(scene: Scene, skews: dict[frozenset[str], int]) -> list[Any]:
     """Returns place and sender of the messages in doubt; the scope of a message is its sender's."""
     of_pairs = pl.DataFrame(
-        [(*sorted(pair), ns) for pair, ns in skews.items()],
-        {"one_capture": pl.String, "other_capture": pl.String, "skew_ns": pl.Int64},
-        orient="row",
+        [(*sorted(pair), ns) for pair, ns in skews.items()], [*CAPTURES_OF_PAIR, "skew_ns"], orient="row"
     )
-    of_placed = pl.DataFrame(schema=PLACED).with_columns(late_ns=pl.lit(0, pl.Int64))
-    none = schema_of(STREAMS.arrow).to_frame()
-    known = Copies(none, none, of_placed, of_pairs)
-    united = Conversations(InProcess(), none, none, none, none, none, none, found=known)
-    messages = scene.frame("messages")
-    flows = messages.select(FLOW_KEY).unique().with_columns(scope_key="source_queue_manager")
-    return rows(united.disputed(messages, flows), "stream_id", "stream_offset")
+    messages = scene.frame("messages").with_columns(scope_key="source_queue_manager")
+    sides = sides_of_skews(messages.select("stream_id", "capture_id").unique(), of_pairs)
+    found = disputed_in_scopes(messages.join(sides, on="stream_id"))
+    return rows(found, "stream_id", "stream_offset")
 
 
 @pytest.mark.parametrize("seed", range(10))
