@@ -182,7 +182,7 @@ def once(tables: Rows) -> tuple[Rows, dict[Key, Key]]:
     of = copies(tables)
     if not of:
         return tables, {}
-    new: Rows = {name: [row for row in rows if row["stream_id"] not in of] for name, rows in tables.items()}
+    new: Rows = {name: [row for row in rows if row.get("stream_id") not in of] for name, rows in tables.items()}
     new["handshakes"] += [
         row | {"stream_id": of[row["stream_id"]].of} for row in tables["handshakes"] if row["stream_id"] in of
     ]

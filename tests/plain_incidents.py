@@ -37,7 +37,7 @@ CAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "sequence_regressed",
-        (K.SEQUENCE_REGRESSED, K.ORDINAL_REGRESSED),
+        (K.SEQUENCE_REGRESSED,),
         (
             "The sender of {} went back to numbers or to a sequence that the receiver had passed, as after a restore "
             "from a backup"
@@ -70,7 +70,7 @@ CAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     (
         "transaction",
-        (K.TORN_TRANSACTION, K.INTERLEAVED_TRANSACTION, K.TRANSACTION_PARTLY_DELIVERED),
+        (K.TORN_TRANSACTION, K.TRANSACTION_PARTLY_DELIVERED),
         "Transactions of {} are torn or mixed with others",
     ),
     (
@@ -82,7 +82,7 @@ CAUSES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("other", (), "Something unusual happened to {}"),
 )
 """A cause, the outcomes and kinds of findings that show it, and its sentence; what explains the most comes first."""
-EXPLAINING = (K.TWO_ADDRESSES, K.ORDINAL_REGRESSED)
+EXPLAINING = (K.TWO_ADDRESSES,)
 """Kinds that are part of a story, but make none."""
 
 

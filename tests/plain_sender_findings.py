@@ -5,7 +5,6 @@ From outcomes.md's table of kinds and the comments of the tables, whose rows it 
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import Any
 
 from plain_evidence import addressees
@@ -190,49 +189,6 @@ def expired_on_arrival(tables: Rows) -> Iterator[Finding]:
         )
 
 
-def ordinal_regressed(tables: Rows) -> Iterator[Finding]:
-    """Finds senders whose MessageID falls from one second of SentTime to the next one with messages."""
-    ends = {row["stream_id"]: row for row in tables["stream_ends"]}
-    seconds: dict[str, dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for row in tables["messages"]:
-        if row["sent_at"] is not None:
-            seconds[row["source_queue_manager"]][row["sent_at"] // 1_000_000].append(row)
-    for source, of_second in seconds.items():
-        falls = []
-        for before, after in pairwise(sorted(of_second)):
-            high = max(row["message_id_ordinal"] for row in of_second[before])
-            low = min(row["message_id_ordinal"] for row in of_second[after])
-            if 0 < high - low < 1 << 31:
-                falls.append((before, high, after, low))
-        if not falls:
-            continue
-        before, high, after, low = falls[0]
-        above = first_of(row for row in of_second[before] if row["message_id_ordinal"] == high)
-        below = first_of(row for row in of_second[after] if row["message_id_ordinal"] == low)
-        session, scope = ends[below["stream_id"]]["session_id"], None
-        if below["tx_sequence_id"] is not None:
-            scope = _scope_of(tables, source, int(below["tx_sequence_id"]), session, below["destination_queue"])
-        words = (
-            f"The message IDs of sender {source} fell {counted(len(falls), 'time', 'times')} while its clock went on, "
-            f"the first time from {high} to {low}: the sender was restored from a backup, another machine uses its "
-            "identity, or its clock was set back."
-        )
-        yield Finding(
-            *(K.ORDINAL_REGRESSED, "warning", below["captured_at"], session, len(falls), words, keys(above, below)),
-            *(scope, below["destination_queue"], int(below["tx_sequence_id"]) if scope else None),
-        )
-
-
-def _scope_of(tables: Rows, source: str, identity: int, session: str, queue: str) -> str | None:
-    """Returns the scope that a message of a sequence belongs to."""
-    scopes = [
-        row["scope_key"]
-        for row in tables["sequences"]
-        if row["source_queue_manager"] == source and int(row["tx_sequence_id"]) == identity
-    ]
-    return max(scopes, key=lambda scope: (session in scope or queue in scope, scope), default=None)
-
-
 def two_addresses(tables: Rows) -> Iterator[Finding]:
     """Finds queue managers with several addresses; what these send may show that they are two machines."""
     ends = counting_ends(tables)
@@ -294,13 +250,12 @@ def _conflicts(rows: list[Row], ends: Mapping[str, Row]) -> Iterator[tuple[tuple
 
 
 def broken_transactions(tables: Rows) -> Iterator[Finding]:
-    """Finds transactions that are torn, interleaved, or delivered in part, by sequence."""
+    """Finds transactions that are torn or delivered in part, by sequence."""
     groups: dict[tuple[K, str, str, int], list[Row]] = defaultdict(list)
     for row in tables["transactions"]:
         partly = "error" if row["lost"] else "warning"
         for kind, is_so, severity in (
             (K.TORN_TRANSACTION, row["torn_by_sender"], "error"),
-            (K.INTERLEAVED_TRANSACTION, row["interleaved"], "error"),
             (K.TRANSACTION_PARTLY_DELIVERED, row["partly_delivered"], partly),
         ):
             if is_so:
@@ -320,8 +275,6 @@ def broken_transactions(tables: Rows) -> Iterator[Finding]:
         words = {
             K.TORN_TRANSACTION: f"{head} torn: the number next to {'it' if one else 'them'} was seen, and no message "
             f"is marked as the first or as the last. {first_one}.",
-            K.INTERLEAVED_TRANSACTION: f"{head} interleaved: messages of another transaction have numbers between "
-            f"{'its own' if one else 'their own'}. {first_one}.",
             K.TRANSACTION_PARTLY_DELIVERED: f"{head} delivered only in part. {first_one}, of which "
             f"{' and '.join(fates)}.",
         }[kind]
@@ -331,4 +284,4 @@ def broken_transactions(tables: Rows) -> Iterator[Finding]:
         )
 
 
-KINDS = (repeated_order_acks, returned, expired_on_arrival, ordinal_regressed, two_addresses, broken_transactions)
+KINDS = (repeated_order_acks, returned, expired_on_arrival, two_addresses, broken_transactions)

@@ -3,50 +3,42 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pytest
-from pipeline import ingest_more
 from pyspark.sql import SparkSession
+from random_troubles import troubled
+from replay_tables import replay
+from test_derive_copies import random_night
 from tiers import merge_needs
 
 from jobs.engine import on_spark
 from jobs.engine.engine import Engine, T
 from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark, Rows
-from jobs.replaying.conversations import Conversations, unite
-from jobs.replaying.flow import Options, replay
-from jobs.replaying.sources import SOURCES, read_sources
-from jobs.simulator import simulate
+from jobs.replaying.conversations import unite
+from jobs.replaying.flow import Options
+from jobs.replaying.flow import replay as replay_flow
+from jobs.replaying.sources import SOURCES, Sources, read_sources
 from jobs.transforms.expressions import with_columns_of
 from jobs.warehouse.spark_rows import collect, to_spark
 from jobs.warehouse.store import Warehouse, conform
-from schemas.incidents import INCIDENTS
-from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
+from schemas.ingest import CAPTURES, STREAMS
 from schemas.judging import CHAIN
-from schemas.messages import DECODED_TABLES, MESSAGES, TABLE_OF
-from schemas.outcomes import OUTCOMES
-from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Scope
 from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row
+from schemas.tables import REPLAYED
 from udfs.derive.frames import Derivation, Frames, to_frame
 from udfs.derive.tables import schema_of
-from udfs.passes.decode import decode_packets
-from udfs.passes.options import IngestOptions
 from udfs.replay.acceptance import STATE, fold_scopes
 
-WRITTEN = (VERDICTS, ENDS, TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS, STATES)
-LOST = 0.1
-"""Share of messages that each end lacks."""
 WITH_STATE = pa.schema([*CHAIN, *((name, pa.int64()) for name in STATE)])
-NIGHTS: dict[str, dict[str, Any]] = {
-    "copies, clock steps and gaps": {"both_ends": True, "clock_step_s": -5.0, "loss": 0.01},
-    "copies from the middle of connections": {"both_ends": True, "loss": 0.02, "begins_s": 20},
-    "routers": {"situations": True},
-    "gaps": {"loss": 0.05, "disorder": 0.4},
+NIGHTS: dict[str, Callable[[], Sources[pl.DataFrame]]] = {
+    "captured twice, by clocks that step": lambda: random_night(9).sources(),
+    "captured twice, from the middle of connections": lambda: random_night(13).sources(),
+    "all kinds of trouble": lambda: troubled(Random(1), 300).sources(),
 }
 
 
@@ -68,54 +60,6 @@ class InMemory(OnSpark):
 def in_memory(spark: SparkSession, tables: Frames) -> InMemory:
     """Returns an engine on Spark that has these tables."""
     return InMemory(Warehouse(spark, "unused"), tables=dict(tables))
-
-
-def night(folder: Path, **options: Any) -> InProcess:
-    """Returns the tables of a simulated night."""
-    simulate(str(folder), 5, 300, **options)
-    engine = InProcess()
-    ingest_more(engine, [str(path) for path in sorted(folder.glob("*.pcap"))], IngestOptions())
-    packets = engine.read(PACKETS)
-    for table in DECODED_TABLES:
-        kinds = [kind.value for kind, of in TABLE_OF.items() if of == table]
-        chosen = packets.filter(pl.col("packet_type").is_in(kinds))
-        engine.replace(table, engine.run(chosen, decode_packets(table, None), table.arrow))
-    if options.get("both_ends"):
-        _lose_packets(engine)
-    return engine
-
-
-def _lose_packets(engine: InProcess) -> None:
-    """Takes some messages away: a simulated capture lacks nothing that the one of the other end has."""
-    rng = Random(1)
-    packets = engine.read(PACKETS).to_dicts()
-    lost = {
-        (one["stream_id"], one["stream_offset"]): one["size"]
-        for one in packets
-        if one["packet_type"] == "user_message" and rng.random() < LOST
-    }
-    for table in (PACKETS, MESSAGES):
-        kept = [one for one in engine.read(table).to_dicts() if (one["stream_id"], one["stream_offset"]) not in lost]
-        engine.replace(table, engine.table(kept, table.arrow))
-    gaps = [{"stream_id": stream, "stream_offset": at, "length": size} for (stream, at), size in lost.items()]
-    engine.replace(STREAM_GAPS, engine.union(engine.read(STREAM_GAPS), engine.table(gaps, STREAM_GAPS.arrow)))
-    streams = engine.read(STREAMS).to_dicts()
-    for one in streams:
-        size = sum(gap["length"] for gap in gaps if gap["stream_id"] == one["stream_id"])
-        one |= {"missing_bytes": one["missing_bytes"] + size, "recovered_bytes": one["recovered_bytes"] - size}
-    engine.replace(STREAMS, engine.table(streams, STREAMS.arrow))
-
-
-def replayed(engine: Engine[T], options: Options) -> Conversations[T]:
-    """Replays the tables of an engine, and returns what was captured twice."""
-    sources = read_sources(engine)
-    united = unite(engine, sources)
-
-    def accept(chains: T) -> T:
-        return engine.run(chains, fold_scopes, WITH_STATE, ("scope_no",), ("replay_order",))
-
-    replay(engine, sources, united, accept, options)
-    return united
 
 
 def counted(rows: pl.DataFrame) -> Counter[str]:
@@ -207,24 +151,23 @@ def test_what_a_derivation_makes_goes_below_rows_of_a_table(spark: SparkSession)
     assert counted(collect(found)) == counted(here.union(given, here.one(same, rows=given)))
 
 
-@pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps"], NIGHTS))
-def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    here = night(tmp_path, **NIGHTS[kind])
-    there = in_memory(spark, {table.name: here.read(table) for table in SOURCES})
-    options = Options(scope=Scope.SESSION) if kind == "gaps" else Options()
-    united = replayed(here, options)
-    if NIGHTS[kind].get("both_ends"):
+@pytest.mark.parametrize("kind", merge_needs(["captured twice, by clocks that step"], NIGHTS))
+def test_both_engines_replay_a_night_alike(spark: SparkSession, kind: str) -> None:
+    sources = NIGHTS[kind]()
+    here, there = replay(sources), in_memory(spark, {table.name: getattr(sources, table.name) for table in SOURCES})
+
+    def accept(chains: Rows) -> Rows:
+        return there.run(chains, fold_scopes, WITH_STATE, ("scope_no",), ("replay_order",))
+
+    read = read_sources(there)
+    united, once_there = unite(InProcess(), sources), unite(there, read)
+    replay_flow(there, read, once_there, accept, Options())
+    for table in REPLAYED:
+        assert counted(there.tables[table.name]) == counted(here.tables[table.name]), table.name
+    renamed, expected = once_there.renamed_copies(there.read(STREAMS)), united.renamed_copies(sources.streams)
+    assert (expected is not None) is ("twice" in kind)
+    assert united.has_steps is ("step" in kind)
+    if expected is not None:
         assert united.found is not None
         assert united.found.placed.height
-        assert united.found.skews is not None
-    else:
-        assert united.found is None
-    assert (united.steps is not None) is ("clock_step_s" in NIGHTS[kind])
-    once_there = replayed(there, options)
-    for table in WRITTEN:
-        assert counted(there.tables[table.name]) == counted(here.read(table)), table.name
-    renamed, expected = once_there.renamed_copies(there.read(STREAMS)), united.renamed_copies(here.read(STREAMS))
-    assert (renamed is None) is (expected is None)
-    if renamed is not None and expected is not None:
-        assert expected.height
         assert counted(there.bring(renamed=renamed)["renamed"]) == counted(expected)

@@ -187,7 +187,7 @@ def united(scenes: Tables) -> Replayed:
 
 def second_replay(tables: Tables) -> dict[replayer.Key, Fate]:
     """Returns the fates that the second replay finds, by the own key of each message."""
-    once, own = plain_copies.once({name: rows for name, rows in tables.rows.items() if name != "captures"})
+    once, own = plain_copies.once(tables.rows)
     skew = plain_copies.skews(tables.rows)
     shown_by: dict[str, set[str]] = defaultdict(set)
     for row in once["messages"]:

@@ -1,7 +1,6 @@
 """Conversations captured twice, clocks that step back or differ: against literals and a second computation."""
 
 from collections import defaultdict
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -12,7 +11,6 @@ from replay_tables import NULL, T0, TABLES, Tables, frame
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import Conversations, unite
-from schemas.ingest import CAPTURES
 from udfs.derive.columns import CAPTURES_OF_PAIR
 from udfs.derive.conversations import copies
 from udfs.derive.conversations.clocks import disputed_in_scopes, sides_of_skews
@@ -49,18 +47,9 @@ class Scene(Tables):
         """Returns the rows of a table."""
         return frame(TABLES[name], self.rows[name])
 
-    def unite(self, **steps: list[tuple[int, int]]) -> Conversations[pl.DataFrame]:
-        """Returns the united tables; `steps` are record and step of captures' clocks."""
-        return unite(InProcess(), replace(self.sources(), captures=captures(**steps)))
-
-
-def captures(**steps: list[tuple[int, int]]) -> pl.DataFrame:
-    """Returns CAPTURES with these steps of their clocks."""
-    rows = [
-        {"capture_id": name, "clock_steps": [{"frame": frame, "step_ns": step_ns} for frame, step_ns in found] or None}
-        for name, found in steps.items()
-    ]
-    return frame(CAPTURES, rows)
+    def unite(self) -> Conversations[pl.DataFrame]:
+        """Returns the united tables."""
+        return unite(InProcess(), self.sources())
 
 
 def copies_of(united: Conversations[pl.DataFrame]) -> list[tuple[Any, ...]] | None:
@@ -131,7 +120,10 @@ def test_most_connections_of_a_crowd_are_compared_with_none() -> None:
 
 
 def random_night(seed: int) -> Scene:
-    """Returns connections that were captured at one or at both ends, in part, of which some resend."""
+    """Returns connections that were captured at one or at both ends, in part, of which some resend.
+
+    In each third night the clock of one capture steps back.
+    """
     rng = Random(seed)
     scene = Scene()
     for connection in range(rng.randrange(1, 6)):
@@ -144,6 +136,8 @@ def random_night(seed: int) -> Scene:
             of_end(scene, rng, name, host, (begun[0], begun[1]), sent[at:])
             if rng.random() < 0.7 and known:
                 scene.established(name, "client", numbers[0], capture_id=end)
+    steps = [{"frame": frame, "step_ns": -s * SECOND} for frame, s in ((7, 5), (15, 30))] if seed % 3 == 0 else None
+    scene.rows["captures"] = [{"capture_id": "near", "clock_steps": steps}, {"capture_id": "far"}]
     return scene
 
 
@@ -181,10 +175,9 @@ KEPT = {
 @pytest.mark.parametrize("seed", range(24))
 def test_a_second_computation_unites_the_same(seed: int) -> None:
     scene = random_night(seed)
-    steps = {"near": [(7, -5 * SECOND), (15, -30 * SECOND)], "far": []} if seed % 3 == 0 else {}
-    united = scene.unite(**steps)
-    by_capture = {name: [{"frame": at, "step_ns": ns} for at, ns in found] for name, found in steps.items()}
-    timed = plain_copies.in_order(scene.rows, defaultdict(list, by_capture))
+    united = scene.unite()
+    steps = {row["capture_id"]: row.get("clock_steps") or [] for row in scene.rows["captures"]}
+    timed = plain_copies.in_order(scene.rows, steps)
     expected, own = plain_copies.once(timed)
     of = {stream: tuple(copy) for stream, copy in plain_copies.copies(timed).items()}
     assert {stream: tuple(of) for stream, *of in copies_of(united) or ()} == of

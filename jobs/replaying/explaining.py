@@ -31,10 +31,9 @@ from udfs.derive.facts.receivers import (
 )
 from udfs.derive.facts.senders import (
     broken_transactions,
+    expired_by_stream,
     expired_on_arrival,
-    facts_of_senders,
     find_conflicts,
-    ordinal_regressed,
     sent_by_several,
     streams_of_several,
     two_addresses,
@@ -53,8 +52,6 @@ from udfs.replay.findings.receivers import (
 )
 from udfs.replay.findings.senders import (
     ExpiredOnArrival,
-    InterleavedTransactions,
-    OrdinalRegressed,
     PartlyDelivered,
     TornTransactions,
     TwoAddresses,
@@ -78,12 +75,10 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
     ends, flows, sequences = few["ends"], few["flows"], few["sequences"]
     facts: dict[type[Any], pl.DataFrame] = {
         ExpiredOnArrival: expired_on_arrival(few["expired"], ends),
-        OrdinalRegressed: ordinal_regressed(few["around_falls"], ends, sequences),
         TwoAddresses: two_addresses(ends, few["conflicts"]),
         RepeatedOrderAck: in_last_sequence(few["repeated"], sequences),
         Returned: returned_messages(few["named"], few["negative"], ends),
         TornTransactions: few["torn"],
-        InterleavedTransactions: few["interleaved"],
         PartlyDelivered: few["partly"],
         CapturedTwice: captured_twice(ends),
         ClockStepped: few["steps"],
@@ -131,7 +126,6 @@ def find_by_facts(
 ) -> T:
     """Returns the FINDINGS that facts show, without incidents; witnesses are keys."""
     counted, ends = united.counted(sources.messages), inputs.every_end
-    of_senders = engine.derive(facts_of_senders, messages=counted, verdicts=verdicts)
     failures = engine.one(
         cannot_connect,
         streams=sources.streams,
@@ -162,7 +156,7 @@ def find_by_facts(
         flows=inputs.flows,
         tallies=fates.tallies,
         sequences=sequences,
-        **of_senders,
+        expired=engine.one(expired_by_stream, messages=counted, verdicts=verdicts),
         conflicts=engine.one(find_conflicts, sent=sent),
         repeated=repeated,
         negative=negative,

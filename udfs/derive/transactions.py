@@ -70,7 +70,7 @@ def _first_arrivals(messages: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_neighbours(messages: pl.DataFrame) -> pl.DataFrame:
-    """Adds the `row` of the messages in the slots right `before` and `behind`, and in the next one that is taken below.
+    """Adds the `row` of the messages in the slots right `before` and `behind`.
 
     Of several in one slot, it is the one with the highest place.
     """
@@ -80,8 +80,6 @@ def _with_neighbours(messages: pl.DataFrame) -> pl.DataFrame:
     is_first, number, row = _begins(*SPAN), pl.col("number"), pl.col("row")
     is_last = is_first.shift(-1, fill_value=True)
     neighbours = slots.select(
-        number_below=pl.when(~is_first).then(number.shift(1)),
-        below=pl.when(~is_first).then(row.shift(1)),
         before=pl.when(~is_first & (number.shift(1) == number - 1)).then(row.shift(1)),
         behind=pl.when(~is_last & (number.shift(-1) == number + 1)).then(row.shift(-1)),
     )
@@ -91,23 +89,19 @@ def _with_neighbours(messages: pl.DataFrame) -> pl.DataFrame:
 def _with_parts(messages: pl.DataFrame) -> pl.DataFrame:
     """Adds what is known of the part of a transaction that a message belongs to; messages have their neighbours.
 
-    In the order of the numbers, a part begins with a message that has FM, or right after one that has LM. `between`:
-    the `row` of a message with a number between this one's and that of the part's last one before it. `whole`: the part
-    has FM and LM. `anchor`: the message ID that orders parts, of a whole one its first.
+    In the order of the numbers, a part begins with a message that has FM, or right after one that has LM. `whole`: the
+    part has FM and LM. `anchor`: the message ID that orders parts, of a whole one its first.
     """
-    is_first, number, ordinal = _begins(*_OF_ID), pl.col("number"), pl.col("ordinal")
+    is_first, ordinal = _begins(*_OF_ID), pl.col("ordinal")
     is_ended = ~is_first & pl.col("tx_last").shift(1).fill_null(value=False)
     opens = is_first | pl.col("tx_first").fill_null(value=False) | is_ended
     whole = pl.col("tx_first").any().over("part") & pl.col("tx_last").any().over("part")
     return (
         messages.sort(*_OF_ID, "number")
-        .with_columns(
-            part=opens.cum_sum(),
-            between=pl.when(~opens & (pl.col("number_below") > number.shift(1))).then("below"),
-        )
+        .with_columns(part=opens.cum_sum())
         .with_columns(whole=whole)
         .with_columns(anchor=pl.when("whole").then(ordinal.min().over("part")).otherwise(ordinal))
-        .drop("part", "below", "number_below")
+        .drop("part")
     )
 
 
@@ -144,7 +138,7 @@ def _with_instances(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
-    """Returns a row per use, with the `row` of its first and `last` message, and of those around and between."""
+    """Returns a row per use, with the `row` of its first and `last` message, and of those around."""
     counts = {fate: count_if(pl.col("fate") == fate) for fate in ("delivered", "lost", "pending")}
     return (
         rows.sort("use", "anchor", *_ORDER)
@@ -152,7 +146,6 @@ def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
         .agg(
             pl.col("tx_transaction_id", "instance", "row", "before").first(),
             pl.col("behind").last(),
-            pl.col("between").drop_nulls().last(),
             pl.col("row").last().alias("last"),
             pl.col("ordinal").first().alias("first_ordinal"),
             count().alias("messages"),
@@ -175,7 +168,6 @@ def _described(uses: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
         pl.when(pl.col("last") != pl.col("row")).then("last"),
         pl.when(no_first).then("before"),
         pl.when(no_last).then("behind"),
-        "between",
     )
     named = verdicts.select(_OF_FIRST)[uses["row"]]
     witness = [_keys_at(verdicts, rows) for rows in shown]
@@ -186,7 +178,6 @@ def _described(uses: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             torn=~(pl.col("has_first") & pl.col("has_last")),
             torn_by_sender=pl.when(no_first | no_last).then(True).when("has_first", "has_last").then(False),
-            interleaved=pl.col("between").is_not_null(),
             partly_delivered=(pl.col("delivered") > 0) & (not_delivered > 0),
             tx_sequence=tx_sequence(pl.col("tx_sequence_id")),
             first_message_id=first_message_id,

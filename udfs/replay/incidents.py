@@ -42,7 +42,7 @@ _COUNTS = ("lost", "pending", "stuck", "unknown", "repaired", "expired", "findin
 _SHOWN_BY: Mapping[Cause, tuple[Outcome | FindingKind, ...]] = {
     Cause.REFUSED_FOR_CAUSE: (Outcome.REFUSED_FOR_CAUSE, FindingKind.REFUSED_FOR_CAUSE),
     Cause.NUMBER_REUSED: (Outcome.DISPLACED, FindingKind.DUPLICATES_DIFFER),
-    Cause.SEQUENCE_REGRESSED: (FindingKind.SEQUENCE_REGRESSED, FindingKind.ORDINAL_REGRESSED),
+    Cause.SEQUENCE_REGRESSED: (FindingKind.SEQUENCE_REGRESSED,),
     Cause.MESSAGE_MISSING: (
         *(Outcome.GIVEN_UP, Outcome.PASSED_BY, Outcome.NEVER_SEEN, *_PENDING, Outcome.DELIVERED_AFTER_REFUSAL),
         *(FindingKind.OUT_OF_ORDER, FindingKind.STUCK_SEQUENCE),
@@ -54,14 +54,12 @@ _SHOWN_BY: Mapping[Cause, tuple[Outcome | FindingKind, ...]] = {
     Cause.DELIVERED_TWICE: (Outcome.DELIVERED_TWICE,),
     Cause.NOT_READ: (Outcome.NOT_READ,),
     Cause.EXPIRED: (Outcome.EXPIRED_UNSEEN, FindingKind.GAP_EXPIRED, FindingKind.EXPIRED_ON_ARRIVAL),
-    Cause.TRANSACTION: (
-        *(FindingKind.TORN_TRANSACTION, FindingKind.INTERLEAVED_TRANSACTION, FindingKind.TRANSACTION_PARTLY_DELIVERED),
-    ),
+    Cause.TRANSACTION: (FindingKind.TORN_TRANSACTION, FindingKind.TRANSACTION_PARTLY_DELIVERED),
     Cause.ACKNOWLEDGMENT: (FindingKind.UNACKNOWLEDGED, FindingKind.SLOW_ACKNOWLEDGMENT, FindingKind.REPEATED_ORDER_ACK),
     Cause.RESENT: (FindingKind.DUPLICATES, FindingKind.RESEND_SCHEDULE),
 }
 _CAUSE_OF = {shown: cause for cause, of in _SHOWN_BY.items() for shown in of}
-_EXPLAINING = (FindingKind.TWO_ADDRESSES, FindingKind.ORDINAL_REGRESSED)
+_EXPLAINING = (FindingKind.TWO_ADDRESSES,)
 """Kinds that are part of a story, but make none of a sequence to which nothing else happened."""
 
 

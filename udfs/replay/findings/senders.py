@@ -6,7 +6,7 @@ from typing import NamedTuple
 from schemas.replay import FindingKind, Severity
 from schemas.wire import UNLIMITED
 from udfs.replay.findings.finding import Told
-from udfs.replay.words import all_counted, counted, known, one_or_many, tx_sequence
+from udfs.replay.words import all_counted, counted, one_or_many, tx_sequence
 
 
 class ExpiredOnArrival(NamedTuple):
@@ -32,34 +32,6 @@ class ExpiredOnArrival(NamedTuple):
             f"old, and its {name} ({limit} s) had run out."
         )
         return Told(FindingKind.EXPIRED_ON_ARRIVAL, Severity.WARNING, sentence, [self.key])
-
-
-class OrdinalRegressed(NamedTuple):
-    """Holds a sender whose message IDs fell while SentTime rose ([MS-MQQB] 3.1.1.3 MessageIdOrdinal)."""
-
-    session_id: str | None
-    destination_queue: str | None
-    scope_key: str | None
-    tx_sequence_id: int | None
-    found_at: datetime | None
-    messages: int
-    """How often they fell."""
-    source_queue_manager: str
-    ordinal_before: int | None
-    """This and the fields below are of the messages around the first fall."""
-    ordinal_after: int | None
-    key_before: str | None
-    """`<stream_id>@<stream_offset>`."""
-    key_after: str | None
-
-    def tell(self) -> Told:
-        """Says by how much they fell first."""
-        sentence = (
-            f"The message IDs of sender {self.source_queue_manager} fell {counted(self.messages, 'time')} while its "
-            f"clock went on, the first time from {known(self.ordinal_before)} to {known(self.ordinal_after)}: the "
-            "sender was restored from a backup, another machine uses its identity, or its clock was set back."
-        )
-        return Told(FindingKind.ORDINAL_REGRESSED, Severity.WARNING, sentence, [self.key_before, self.key_after])
 
 
 class TwoAddresses(NamedTuple):
@@ -131,18 +103,6 @@ class TornTransactions(_Broken):
             f"is marked as the first or as the last. {self.first}."
         )
         return Told(FindingKind.TORN_TRANSACTION, Severity.ERROR, sentence, [*self.witness])
-
-
-class InterleavedTransactions(_Broken):
-    """Holds transactions with messages of another transaction between their own."""
-
-    def tell(self) -> Told:
-        """Says how they are broken."""
-        sentence = (
-            f"{self.head} interleaved: messages of another transaction have numbers between "
-            f"{one_or_many(self.messages, 'its own', 'their own')}. {self.first}."
-        )
-        return Told(FindingKind.INTERLEAVED_TRANSACTION, Severity.ERROR, sentence, [*self.witness])
 
 
 class PartlyDelivered(_Broken):
