@@ -30,11 +30,11 @@ from udfs.derive.facts.receivers import (
     window_stalled,
 )
 from udfs.derive.facts.senders import (
+    SENT,
     broken_transactions,
     expired_by_stream,
     expired_on_arrival,
     find_conflicts,
-    sent_by_several,
     streams_of_several,
     two_addresses,
 )
@@ -135,7 +135,7 @@ def find_by_facts(
         pings=sources.pings,
     )
     several = engine.one(streams_of_several, ends=ends)
-    sent = engine.one(sent_by_several, verdicts=verdicts, streams=several)
+    sent = engine.join(engine.select(verdicts, *SENT), several, ["stream_id"])
     negative = engine.one(negative_acks, messages=counted, ends=ends)
     named = engine.join(counted, engine.select(negative, message_id="correlation_id"), ["message_id"], "semi")
     repeated = engine.one(refused_meanwhile, repeated=engine.one(repeated_acks, acks=acks), verdicts=verdicts)

@@ -1,7 +1,5 @@
 """Counts what a sender's messages show, whatever their verdicts: clocks, message IDs, addresses and transactions."""
 
-from collections.abc import Sequence
-
 import polars as pl
 
 from schemas.replay import Reason
@@ -13,9 +11,10 @@ from udfs.replay.words import NS
 _LIMITS = ("time_to_reach_queue", "time_to_be_received")
 _CAPTURED_S, _SENT_S = pl.col("captured_ns") // NS, pl.col("sent_at").dt.timestamp("us") // 1_000_000
 _SENDER = "source_queue_manager"
-_SENT = ("sender_guid", "address", "scope_key", "tx_sequence_id", "tx_sequence_number", "accepted", "reason")
+SENT = (*PLACE, "scope_key", "tx_sequence_id", "tx_sequence_number", "accepted", "reason", "content_hash")
+"""Columns of VERDICTS that `find_conflicts` reads."""
 _SLOT = ("sender_guid", "scope_key", "tx_sequence_id", "tx_sequence_number")
-_CONFLICT = ("sender_guid", "key", "other_key", "scope_key", "tx_sequence_id")
+_CONFLICT = ("key", "other_key", "scope_key", "tx_sequence_id")
 
 
 @derives(
@@ -34,14 +33,13 @@ def expired_by_stream(messages: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Data
     They outlived TimeToReachQueue or TimeToBeReceived. The age of a message is by two clocks; the least age of a
     sender's messages, which is their difference at most, is subtracted. All rows of whole senders are there.
     """
-    accepted = verdicts.filter("accepted")
     of_first = ("captured_ns", "captured_at", "key", "age_s", *_LIMITS)
     age_s = _CAPTURED_S - _SENT_S
     outlived = ((pl.col(name) != UNLIMITED) & (pl.col("age_s") > pl.col(name)) for name in _LIMITS)
+    late = messages.with_columns(age_s=age_s - age_s.min().over(_SENDER)).filter(pl.any_horizontal(outlived))
+    accepted = verdicts.filter("accepted").join(late, on="message_id", how="semi")
     return (
-        messages.with_columns(age_s=age_s - age_s.min().over(_SENDER))
-        .filter(pl.any_horizontal(outlived))
-        .join(accepted, on="message_id", how="anti")
+        late.join(accepted, on="message_id", how="anti")
         .with_columns(row_key().alias("key"))
         .sort("captured_ns", "key")
         .group_by("stream_id", "destination_queue")
@@ -93,23 +91,18 @@ def streams_of_several(ends: pl.DataFrame) -> pl.DataFrame:
     return counting.select("stream_id", "sender_guid", "address").join(_places(ends), on="sender_guid", how="semi")
 
 
-@derives(("stream_id",), columns={"verdicts": (*_SENT[2:], "content_hash", *PLACE)})
-def sent_by_several(verdicts: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-    """Returns what `find_conflicts` reads of the verdicts on messages on the streams of `streams_of_several`."""
-    return verdicts.join(streams, on="stream_id").select(*_SENT, "content_hash", "stream_id", "stream_offset")
-
-
 @derives(("sender_guid",))
 def find_conflicts(sent: pl.DataFrame) -> pl.DataFrame:
     """Returns `conflict`, the keys of two messages that cannot be of one machine, for each `sender_guid` that has such.
 
-    Beside it are `scope_key` and `tx_sequence_id` of the message that suffers. `sent` are all of `sent_by_several` with
-    a `sender_guid`.
+    Beside it are `scope_key` and `tx_sequence_id` of the message that suffers. `sent` are SENT of all verdicts on
+    messages on `streams_of_several`, with the columns of these.
     """
-    conflicts = pl.concat([_under_one_number(sent), _behind_another(sent)])
-    first = first_rows(conflicts, ("sender_guid",), _CONFLICT[1:])
-    return first.select(
-        "sender_guid", pl.concat_list("key", "other_key").alias("conflict"), "scope_key", "tx_sequence_id"
+    return (
+        pl.concat(of.select("sender_guid", *_CONFLICT) for of in (_under_one_number(sent), _behind_another(sent)))
+        .sort(_CONFLICT)
+        .unique("sender_guid", keep="first", maintain_order=True)
+        .select("sender_guid", pl.concat_list("key", "other_key").alias("conflict"), "scope_key", "tx_sequence_id")
     )
 
 
@@ -117,43 +110,33 @@ def _under_one_number(sent: pl.DataFrame) -> pl.DataFrame:
     """Returns the pairs of different messages with one number, from two addresses."""
     of_message = ("address", "content_hash", "key")
     address = pl.col("address")
-    slots = sent.group_by(_SLOT).agg(address.min().alias("least"), address.max().alias("most"))
-    slots = slots.filter(pl.col("least") < pl.col("most")).select(_SLOT)
     return (
-        sent.join(slots, on=_SLOT, how="semi")
+        sent.filter(address.min().over(_SLOT) < address.max().over(_SLOT))
         .with_columns(row_key().alias("key"))
         .sort(of_message)
         .group_by(_SLOT)
         .agg(pl.col(of_message).first(), pl.col(of_message).last().name.prefix("other_"))
         .filter((address < pl.col("other_address")) & (pl.col("content_hash") != pl.col("other_content_hash")))
-        .select(_CONFLICT)
     )
 
 
 def _behind_another(sent: pl.DataFrame) -> pl.DataFrame:
     """Returns accepted messages, with those of lower sequences that came from another address and are refused."""
     sequence, of_scope = pl.col("tx_sequence_id"), ("sender_guid", "scope_key")
-    accepted = sent.filter("accepted")
-    last = _with_highest(accepted, (*of_scope, "address"))
     two = (  # of two addresses one is another than that of a message, whichever this is
-        last.sort("highest", "key", descending=True).group_by(of_scope, maintain_order=True).head(2)
-    )
-    stale = sent.filter(pl.col("reason") == Reason.STALE_SEQUENCE.value)
-    return (
-        stale.with_columns(row_key().alias("other_key"))
-        .join(two.rename({"address": "elsewhere"}), on=of_scope)
-        .filter((pl.col("elsewhere") != pl.col("address")) & (pl.col("highest") > sequence))
-        .select(_CONFLICT)
-    )
-
-
-def _with_highest(accepted: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Returns the `highest` sequence of each group, and the greatest `key` of a message in it."""
-    sequence = pl.col("tx_sequence_id")
-    return (
-        accepted.filter(sequence == sequence.max().over(by))
-        .group_by(by)
+        sent.filter("accepted")
+        .filter(sequence == sequence.max().over(*of_scope, "address"))
+        .group_by(*of_scope, elsewhere="address")
         .agg(sequence.first().alias("highest"), row_key().max().alias("key"))
+        .sort("highest", "key", descending=True)
+        .group_by(of_scope, maintain_order=True)
+        .head(2)
+    )
+    return (
+        sent.filter(pl.col("reason") == Reason.STALE_SEQUENCE.value)
+        .with_columns(row_key().alias("other_key"))
+        .join(two, on=of_scope)
+        .filter((pl.col("elsewhere") != pl.col("address")) & (pl.col("highest") > sequence))
     )
 
 
@@ -198,8 +181,3 @@ def _broken(transactions: pl.DataFrame) -> pl.DataFrame:
             count().alias("messages"),
         )
     )
-
-
-def first_rows(rows: pl.DataFrame, by: Sequence[str], order: Sequence[str]) -> pl.DataFrame:
-    """Returns the first row of each group in the order of these columns, in which null comes first."""
-    return rows.sort(order).unique(by, keep="first", maintain_order=True)
