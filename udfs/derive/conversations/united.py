@@ -214,7 +214,6 @@ def with_copies(ends: pl.DataFrame, copied: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([ends, copied.join(shared, on="copy_of").select(ends.columns)])
 
 
-@derives(columns={"copies": _SIDES})
 def rename_copies(streams: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns the rows of STREAMS of which `copy_of` is not what it should be."""
     now = copies.select("stream_id", now="copy_of")

@@ -116,7 +116,7 @@ def _under_one_number(sent: pl.DataFrame) -> pl.DataFrame:
         .sort(of_message)
         .group_by(_SLOT)
         .agg(pl.col(of_message).first(), pl.col(of_message).last().name.prefix("other_"))
-        .filter((address < pl.col("other_address")) & (pl.col("content_hash") != pl.col("other_content_hash")))
+        .filter(pl.col("content_hash") != pl.col("other_content_hash"))
     )
 
 
