@@ -220,6 +220,9 @@ script("purged_from_its_queue", not_received_by_application=INFO)(
 script("returned_because_the_queue_is_full", not_received_by_application=ERROR)(
     returned(MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA)
 )
+script("returned_twice", not_received_by_application=ERROR)(
+    returned(MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA, times=2)
+)
 script("returned_because_nobody_read_it_in_time", not_received_by_application=WARNING)(
     returned(MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT)
 )
@@ -300,6 +303,13 @@ script("answers_that_do_not_reach_the_sender", repeated_order_ack=INFO, duplicat
 script("the_same_answer_before_it_goes_on")(
     connection(), messages(1), *(ack(at, 1) for at in (1, 31, 62)), message(63, 2, 1), ack(64, 2)
 )
+script("the_same_answer_before_a_new_sequence")(
+    connection(), messages(1), *(ack(at, 1) for at in (1, 31, 62)), message(63, 1, 0, S + 1)
+)
+script("the_same_answer_twice")(connection(), messages(1), *(ack(at, 1) for at in (1, 62)))
+script("a_late_message_between_answers", out_of_order=ERROR, gap_expired=WARNING, repeated_order_ack=INFO)(
+    connection(), messages(1), message(0.1, 5, 1), *(ack(at, 5) for at in (1, 31, 62)), message(40, 3, 2)
+)
 script("the_same_answer_three_times_in_a_minute")(
     connection(),
     messages(1),
@@ -348,6 +358,9 @@ script("two_sequences_from_two_addresses", two_addresses=ERROR, out_of_order=ERR
 script(
     "one_sequence_replaces_another_address_for_good", two_addresses=ERROR, out_of_order=ERROR, sequence_regressed=ERROR
 )(two_networks(), message(1, 1, 0, S + 5, on=1), message(2, 2, 1, S + 5, on=1), message(3, 2, 1), message(4, 3, 2))
+script("old_numbers_from_one_of_two_addresses", two_addresses=INFO, out_of_order=ERROR, sequence_regressed=ERROR)(
+    two_networks(), message(0.5, 2, 1, on=1), message(1, 1, 0, S + 5), message(2, 3, 2)
+)
 script("resent_from_another_address", two_addresses=INFO, duplicates=INFO)(two_networks(), message(9, 1, 0, on=1))
 script("one_host_on_two_networks", two_addresses=INFO)(two_networks(), message(1, 2, 1, on=1))
 script("no_last_message", torn_transaction=INFO)(in_transactions((1, 7, True, False), (2, 8, True, True)))
