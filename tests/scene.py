@@ -48,12 +48,14 @@ class Scene:
         """A connection that lasts so long; `columns` are of the stream from the sender, `back_…` of the way back."""
         ends = f"ip.{self.name}.a", f"ip.{self.name}.b"
         times = {"last_captured_at": T0 // 1000 + int(lasting * SECOND_US)}
+        timeout_ms = columns.pop("ack_timeout_ms", None)
         back = {name.removeprefix("back_"): columns.pop(name) for name in list(columns) if name.startswith("back_")}
         self.tables.stream(f"{self.name}.{number}>", *ends, **(times | columns))
         if answers:
             self.tables.stream(f"{self.name}.{number}<", *ends[::-1], **(times | back))
         if self.guids:
             self.tables.handshake(f"{self.name}.{number}", self.sender, self.receiver)
+            self.tables.rows["handshakes"][-1]["ack_timeout_ms"] = timeout_ms
 
     def key(self, number: int = 0, way: str = ">") -> tuple[str, int]:
         """The next place on a stream."""

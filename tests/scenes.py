@@ -407,6 +407,9 @@ script("the_connection_ends_before_a_session_ack_is_due")(
     watched(99), messages(1), session_ack(0.5), messages(2, at=10)
 )
 script("a_session_ack_comes_late", window_stalled=INFO)(watched(300), messages(1), session_ack(91))
+script("a_session_ack_comes_late_for_the_announced_timeout", guids=True, window_stalled=INFO)(
+    watched(300, ack_timeout_ms=60_000), messages(1), session_ack(46)
+)
 script("a_session_ack_comes_in_time")(watched(300), messages(1), session_ack(89))
 script("a_receiver_that_sends_no_session_acks")(watched(300), messages(1))
 script("the_session_ack_may_be_in_missing_bytes")(
