@@ -1,6 +1,5 @@
 """A finding as the second computation tells it, and the words that its sentences share."""
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, NamedTuple
@@ -10,7 +9,6 @@ from schemas.replay import FindingKind
 Row = dict[str, Any]
 Rows = dict[str, list[Row]]
 """Tables by name. Timestamps are µs since 1970, whatever ends in `_ns` is ns."""
-NULL = "00000000-0000-0000-0000-000000000000"
 SECOND = 1_000_000_000
 SIGNED = "Compare certificates and cryptographic providers of sender and receiver."
 READ = "Look whether an application reads the queue, or allow more time."
@@ -90,10 +88,6 @@ def key(row: Row) -> str:
     return f"{row['stream_id']}@{row['stream_offset']}"
 
 
-def micros(ns: int | None) -> int | None:
-    return None if ns is None else ns // 1_000
-
-
 def sequence_name(identity: int) -> str:
     """Returns the name of a sequence, such as 2026-03-02T07:59:41Z#3."""
     began = datetime.fromtimestamp(identity >> 32, UTC)
@@ -127,7 +121,3 @@ def cause_of(message_class: int) -> tuple[str, str, str]:
         return f"NACK_{name}", why, advice
     unnamed = "for a reason that the documents do not name"
     return f"class {message_class}", unnamed, "Look for the class in [MC-MQAC] 2.2.2.9."
-
-
-def first_of(rows: Iterable[Row]) -> Row:
-    return min(rows, key=lambda row: (row["captured_ns"] is not None, row["captured_ns"] or 0, key(row)))
