@@ -84,7 +84,6 @@ class FindingKind(StrEnum):
     REFUSED_FOR_CAUSE = "refused_for_cause"
     DUPLICATES_DIFFER = "duplicates_differ"
     SEQUENCE_REGRESSED = "sequence_regressed"
-    ORDINAL_REGRESSED = "ordinal_regressed"
     UNACKNOWLEDGED = "unacknowledged"
     SLOW_ACKNOWLEDGMENT = "slow_acknowledgment"
     REPEATED_ORDER_ACK = "repeated_order_ack"
@@ -92,7 +91,6 @@ class FindingKind(StrEnum):
     EXPIRED_ON_ARRIVAL = "expired_on_arrival"
     TWO_ADDRESSES = "two_addresses"
     TORN_TRANSACTION = "torn_transaction"
-    INTERLEAVED_TRANSACTION = "interleaved_transaction"
     TRANSACTION_PARTLY_DELIVERED = "transaction_partly_delivered"
     NOT_RECEIVED_BY_APPLICATION = "not_received_by_application"
     CAPTURED_TWICE = "captured_twice"
@@ -283,12 +281,6 @@ SESSIONS = Table(
             DOUBLE,
             "Share of its streams' bytes, from the first captured one on, that became packets; null without bytes.",
         ),
-        Column(
-            "time_coverage",
-            DOUBLE,
-            "Share of the time of its streams in which no message can have been missed, away from missing and "
-            "unreadable bytes. Null when those times are not known.",
-        ),
         Column("mid_stream", LONG, "Connections whose beginning no capture holds.", nullable=False),
         Column(
             "acks_agree_with",
@@ -320,14 +312,19 @@ TRANSACTIONS = Table(
         Column("partly_delivered", BOOL, "Some were delivered, others are lost or pending.", nullable=False),
         Column("torn", BOOL, "Its first or its last message was not seen.", nullable=False),
         Column("torn_by_sender", BOOL, "Torn because a message was not sent; null when the captures do not tell."),
-        Column("interleaved", BOOL, "Messages of another transaction have numbers between its own.", nullable=False),
         Column("first_message_id", STRING, "Its first message.", nullable=False),
         _SESSION_ID,
         SCOPE_KEY,
         Column("destination_queue", STRING, "Queue of its first message."),
         Column("tx_sequence_id", U64, "TxSequenceID of its first message, unsigned.", nullable=False),
         replace(TX_SEQUENCE, nullable=False),
-        Column("witness", STRINGS, "The packets that show it, as stream_id@stream_offset.", nullable=False),
+        Column(
+            "witness",
+            STRINGS,
+            "Its first and last message as stream_id@stream_offset, and, where it is torn by its sender, the message "
+            "that shows it.",
+            nullable=False,
+        ),
         _FIRST_AT,
         _LAST_AT,
     ),

@@ -17,13 +17,22 @@ def plain(rows: pl.DataFrame) -> list[Row]:
 
 
 def replayed_rows(replayed: Replayed, night: Night | None = None) -> Rows:
-    """Returns the rows of all tables of a replay; `night` is the second ingest of its captures."""
+    """Returns the rows of all tables of a replay; `night` is the second ingest of its captures.
+
+    Where captures hold conversations twice, `messages`, `acks` and what is missing are those of each one once.
+    """
     tables = {name: getattr(replayed.sources, name) for name in READ}
     names = ("stream_ends", "verdicts", "outcomes", "sequences", "transactions", "findings", "incidents")
     tables |= {name: replayed.tables[name] for name in names}
     rows = {name: list(map(with_keys, plain(of))) for name, of in tables.items()}
-    has_copies = any(row["copy_of"] is not None for row in rows["stream_ends"])
-    return with_conversations(rows, night if has_copies else None)
+    rows["unreadable"] = rows["quarantine"]
+    if night is None or all(row["copy_of"] is None for row in rows["stream_ends"]):
+        return rows
+    for name in ("messages", "acks"):
+        keys = {(row["stream_id"], row["stream_offset"]) for row in night.tables[name]}
+        own = {night.own_keys.get(key, key) for key in keys}
+        rows[name] = [row for row in rows[name] if (row["stream_id"], row["stream_offset"]) in own]
+    return rows | {"stream_gaps": night.tables["stream_gaps"], "unreadable": night.tables["quarantine"]}
 
 
 def with_keys(row: Row) -> Row:
@@ -31,22 +40,6 @@ def with_keys(row: Row) -> Row:
     packets = row.get("witness") or []
     keys = [one if isinstance(one, str) else f"{one['stream_id']}@{one['stream_offset']}" for one in packets]
     return row | {"witness": keys} if "witness" in row else row
-
-
-def with_conversations(tables: Rows, night: Night | None = None) -> Rows:
-    """Returns tables in which `messages`, `acks` and what is missing are those of each conversation once.
-
-    `night` is the second ingest of captures that hold conversations twice.
-    """
-    if night is None:
-        return {"unreadable": tables["quarantine"]} | tables
-    once = night.tables
-    new = {"stream_gaps": once["stream_gaps"], "unreadable": once["quarantine"]}
-    for name in ("messages", "acks"):
-        keys = {(row["stream_id"], row["stream_offset"]) for row in once[name]}
-        own = {night.own_keys.get(key, key) for key in keys}
-        new[name] = [row for row in tables[name] if (row["stream_id"], row["stream_offset"]) in own]
-    return tables | new
 
 
 def finding_of(row: Row) -> Finding:

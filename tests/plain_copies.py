@@ -136,11 +136,9 @@ def difference(copy: Connection, other: Connection) -> Difference | None:
                 counts[offset - there].add(offset)
         best = max(counts, key=lambda step: (len(counts[step]), -abs(step), step), default=None)
         same += 0 if best is None else len(counts[best])
-        if copy.seq(way) is None or other.seq(way) is None:
-            ahead[way] = best
+        ahead[way] = best
     most = max(sum(map(len, one.packets.values())) for one in (copy, other))
-    same_numbers = all(one.seq(way) is not None for one in (copy, other) for way in (True, False))
-    return Difference(ahead, same / most) if 2 * same > most or (same_numbers and same) else None
+    return Difference(ahead, same / most) if 2 * same > most else None
 
 
 def copies(tables: Rows) -> dict[str, Copy]:
@@ -184,7 +182,7 @@ def once(tables: Rows) -> tuple[Rows, dict[Key, Key]]:
     of = copies(tables)
     if not of:
         return tables, {}
-    new: Rows = {name: [row for row in rows if row["stream_id"] not in of] for name, rows in tables.items()}
+    new: Rows = {name: [row for row in rows if row.get("stream_id") not in of] for name, rows in tables.items()}
     new["handshakes"] += [
         row | {"stream_id": of[row["stream_id"]].of} for row in tables["handshakes"] if row["stream_id"] in of
     ]

@@ -24,7 +24,7 @@ WORST_FIRST = (
 CAUSES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("refused_for_cause", ("refused_for_cause", K.REFUSED_FOR_CAUSE)),
     ("number_reused", ("displaced", K.DUPLICATES_DIFFER)),
-    ("sequence_regressed", (K.SEQUENCE_REGRESSED, K.ORDINAL_REGRESSED)),
+    ("sequence_regressed", (K.SEQUENCE_REGRESSED,)),
     (
         "message_missing",
         (
@@ -37,13 +37,13 @@ CAUSES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("delivered_twice", ("delivered_twice",)),
     ("not_read", ("not_read",)),
     ("expired", ("expired_unseen", K.GAP_EXPIRED, K.EXPIRED_ON_ARRIVAL)),
-    ("transaction", (K.TORN_TRANSACTION, K.INTERLEAVED_TRANSACTION, K.TRANSACTION_PARTLY_DELIVERED)),
+    ("transaction", (K.TORN_TRANSACTION, K.TRANSACTION_PARTLY_DELIVERED)),
     ("acknowledgment", (K.UNACKNOWLEDGED, K.SLOW_ACKNOWLEDGMENT, K.REPEATED_ORDER_ACK)),
     ("resent", (K.DUPLICATES, K.RESEND_SCHEDULE)),
     ("other", ()),
 )
 """A cause, and the outcomes and kinds of findings that show it; what explains the most comes first."""
-EXPLAINING = (K.TWO_ADDRESSES, K.ORDINAL_REGRESSED)
+EXPLAINING = (K.TWO_ADDRESSES,)
 """Kinds that are part of a story, but make none."""
 
 

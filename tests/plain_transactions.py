@@ -55,15 +55,6 @@ def parts(messages: list[Row]) -> Iterator[list[Row]]:
     yield part
 
 
-def between(part: list[Row], numbers: dict[int, Place]) -> Iterator[Place | None]:
-    """Of each message of a part, the next one below it, if that is not the part's own."""
-    before = None
-    for row in part:
-        below = max((number for number in numbers if number < row["tx_sequence_number"]), default=0)
-        yield numbers[below] if before is not None and below > before else None
-        before = row["tx_sequence_number"]
-
-
 def uses(messages: Iterable[Row]) -> Iterator[list[Row]]:
     """The messages of each use of an ID, from all sequences of its sender."""
     names = ("tx_sequence_id", "tx_sequence_number", "scope_key")
@@ -89,9 +80,8 @@ def described(use: list[Row]) -> Row:
     has_first, has_last = any(row["tx_first"] for row in use), any(row["tx_last"] for row in use)
     no_first = not has_first and first["before"] is not None
     no_last = not has_last and last["behind"] is not None
-    amid = next((row["between"] for row in reversed(use) if row["between"]), None)
     shown = [first["place"], last["place"] if last["place"] != first["place"] else None]
-    shown += [first["before"] if no_first else None, last["behind"] if no_last else None, amid]
+    shown += [first["before"] if no_first else None, last["behind"] if no_last else None]
     source, times = first["source_queue_manager"], [row["captured_at"] for row in use if row["captured_at"]]
     same = ("session_id", "scope_key", "destination_queue", "tx_sequence_id")
     return {name: first[name] for name in same} | {
@@ -102,7 +92,6 @@ def described(use: list[Row]) -> Row:
         "partly_delivered": 0 < fates["delivered"] < fates["delivered"] + fates["lost"] + fates["pending"],
         "torn": not (has_first and has_last),
         "torn_by_sender": True if no_first or no_last else False if has_first and has_last else None,
-        "interleaved": amid is not None,
         "first_message_id": f"{source}\\{first['ordinal']}",
         "witness": [f"{stream}@{offset}" for stream, offset in filter(None, shown)],
         "first_captured_at": min(times, default=None),
@@ -121,9 +110,9 @@ def transactions(verdicts: Iterable[Row], fates: Mapping[tuple[Any, ...], str]) 
         numbers = there[scope_key, sequence]
         for part in parts(rows):
             whole = any(row["tx_first"] for row in part) and any(row["tx_last"] for row in part)
-            for row, amid in zip(part, between(part, numbers), strict=True):
+            for row in part:
                 number, lowest = row["tx_sequence_number"], min(one["ordinal"] for one in part)
-                row |= {"whole": whole, "anchor": lowest if whole else row["ordinal"], "between": amid}
+                row |= {"whole": whole, "anchor": lowest if whole else row["ordinal"]}
                 row |= {"before": numbers.get(number - 1), "behind": numbers.get(number + 1)}
                 of_sender[row["source_queue_manager"], transaction].append(row)
     return {

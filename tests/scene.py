@@ -48,12 +48,14 @@ class Scene:
         """A connection that lasts so long; `columns` are of the stream from the sender, `back_…` of the way back."""
         ends = f"ip.{self.name}.a", f"ip.{self.name}.b"
         times = {"last_captured_at": T0 // 1000 + int(lasting * SECOND_US)}
+        timeout_ms = columns.pop("ack_timeout_ms", None)
         back = {name.removeprefix("back_"): columns.pop(name) for name in list(columns) if name.startswith("back_")}
         self.tables.stream(f"{self.name}.{number}>", *ends, **(times | columns))
         if answers:
             self.tables.stream(f"{self.name}.{number}<", *ends[::-1], **(times | back))
         if self.guids:
             self.tables.handshake(f"{self.name}.{number}", self.sender, self.receiver)
+            self.tables.rows["handshakes"][-1]["ack_timeout_ms"] = timeout_ms
 
     def key(self, number: int = 0, way: str = ">") -> tuple[str, int]:
         """The next place on a stream."""
@@ -116,14 +118,15 @@ class Scene:
         """Bytes that no capture holds, or that are in quarantine from a stage."""
         self.tables.unread(*self.key(on, way), length, stage)
 
-    def returned(self, message_class: MessageClass, at: float = 1, **fields: Any) -> None:
-        """A message, outside transactions unless it has a sequence, and an administration message about it."""
+    def returned(self, message_class: MessageClass, at: float = 1, times: int = 1, **fields: Any) -> None:
+        """A message, outside transactions unless it has a sequence, and administration messages about it."""
         self.connection(lasting=60)
         self.message(0, **{"number": 9, "previous": 0, "sequence": None, **fields})
         about = {"message_class": int(message_class), "correlation_id": f"{self.sender}\\{fields.get('number', 9)}"}
         own = {"source_queue_manager": self.receiver, "message_id": f"{self.receiver}\\1", "transactional": False}
         nothing: Any = (None, None, None)
-        self.tables.message((f"{self.name}.0<", 0), T0 + int(at * NS), nothing, **own | about)
+        for nth in range(times):
+            self.tables.message((f"{self.name}.0<", nth), T0 + int(at * NS), nothing, **own | about)
 
     def another_receiver(self) -> None:
         """A message to a receiver, and a connection to another one at the same address."""

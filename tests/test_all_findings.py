@@ -1,5 +1,6 @@
 """Compares findings and incidents with the second computation: of scenes and simulated nights."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,13 +8,13 @@ from random import Random
 from typing import Any
 
 import plain_incidents
-import plain_sender_findings
 import pytest
 from gold_rows import finding_of, replayed_rows
 from night_truth import SITUATIONS
-from plain_finding import Finding, Row, Rows
+from plain_finding import Finding, Rows
 from plain_message_findings import message_findings
 from plain_replay import Night, variant
+from plain_watched import watched
 from random_troubles import troubled
 from replay_tables import replay
 from test_findings import played
@@ -22,30 +23,34 @@ from tiers import seeds
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from schemas.replay import FindingKind as K
 
-OF_CONNECTIONS = {
-    *(K.CAPTURED_TWICE, K.CLOCK_STEPPED, K.CANNOT_CONNECT, K.WINDOW_STALLED, K.SEVERAL_RECEIVERS),
-    *(K.ACKNOWLEDGED_ELSEWHERE,),
+OF_MESSAGES = {
+    *(
+        K.DUPLICATES,
+        K.OUT_OF_ORDER,
+        K.GAP_EXPIRED,
+        K.STUCK_SEQUENCE,
+        K.CAPTURE_GAP,
+        K.MISSED_BY_CAPTURE,
+        K.CONTRADICTED,
+    ),
+    *(K.STATE_FELL, K.REFUSED_FOR_CAUSE, K.DUPLICATES_DIFFER, K.SEQUENCE_REGRESSED, K.UNACKNOWLEDGED),
+    *(K.SLOW_ACKNOWLEDGMENT, K.RESEND_SCHEDULE, K.CLOCKS_DIFFER, K.NOT_RECEIVED_BY_APPLICATION),
 }
-"""Kinds that scenes and the truth of simulated nights prove: tests/test_findings.py, tests/test_simulated_nights.py."""
-
-
-def is_compared(row: Row) -> bool:
-    """Whether the second computation has its kind; what administration messages say has no scope."""
-    is_returned = row["kind"] == K.NOT_RECEIVED_BY_APPLICATION and row["scope_key"] is None
-    return row["kind"] not in OF_CONNECTIONS and not is_returned
-
-
-def expected(tables: Rows) -> list[Finding]:
-    watched = plain_sender_findings.watched(tables)
-    found = list(message_findings(tables["verdicts"], tables["outcomes"], watched))
-    for kind in plain_sender_findings.KINDS:
-        found += kind(tables)
-    return found
+"""Kinds of findings on messages. Scenes show the others, which are parts of incidents as they are."""
 
 
 def in_any_order(finding: Finding) -> Finding:
     """Returns a finding whose witness is sorted: tables have it in order of time, the passes in that of the proof."""
     return finding._replace(witness=tuple(sorted(finding.witness)))
+
+
+def as_grave_as_told(finding: Finding, explanation: str) -> Finding:
+    """Returns a finding of another kind on a sequence as it is before its incident limits how grave it is."""
+    is_error = finding.kind in {K.TORN_TRANSACTION, K.TWO_ADDRESSES} or re.search(" (is|are) lost", explanation)
+    if finding.scope_key and is_error:
+        return finding._replace(severity="error")
+    is_warning = finding.kind == K.TRANSACTION_PARTLY_DELIVERED or ": in this time it refused " in explanation
+    return finding._replace(severity="warning") if is_warning else finding
 
 
 def as_grave_as_its_incident(finding: Finding, at_most: dict[tuple[str, int], str]) -> Finding:
@@ -58,10 +63,16 @@ def as_grave_as_its_incident(finding: Finding, at_most: dict[tuple[str, int], st
 
 def differences(tables: Rows) -> Iterator[str]:
     """Yields what only one of the two says: the findings and incidents of these tables, or the second computation."""
-    said = expected(tables)
-    found = list(plain_incidents.incidents(tables["outcomes"], tables["sequences"], said))
+    said = list(message_findings(tables["verdicts"], tables["outcomes"], watched(tables)))
+    given, others = Counter[Finding](), list[Finding]()
+    for row in tables["findings"]:
+        finding = finding_of(row)
+        if finding.kind in OF_MESSAGES and finding.scope_key:  # a message that was returned has none
+            given[in_any_order(finding)] += 1
+        else:
+            others.append(as_grave_as_told(finding, row["explanation"]))
+    found = list(plain_incidents.incidents(tables["outcomes"], tables["sequences"], [*said, *others]))
     at_most = {sequence: row["severity"] for row, all_of in found for sequence in all_of}
-    given = Counter(in_any_order(finding_of(row)) for row in filter(is_compared, tables["findings"]))
     second = Counter(in_any_order(as_grave_as_its_incident(one, at_most)) for one in said)
     yield from (f"only the product: {one}" for one in sorted(map(str, (given - second).elements())))
     yield from (f"only the second computation: {one}" for one in sorted(map(str, (second - given).elements())))

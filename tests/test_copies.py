@@ -5,24 +5,17 @@ undone. What may only pass through a queue manager is not judged.
 """
 
 import struct
-from collections import defaultdict
 from datetime import timedelta
 from pathlib import Path
-from random import Random
 
 import plain_copies
-import plain_outcomes
 import pytest
-import replayer
 from gold_rows import finding_of, plain, with_keys
-from plain_message_findings import message_findings
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Row, difference, differences, read
 from pyspark.sql import SparkSession
-from replay_tables import NULL, T0, Replayed, Tables, fates, replay
+from replay_tables import NULL, T0, Replayed, Tables, replay
 from replay_tables import rows_of as attributes_of
-from replayer import Fate
 from test_operations import killed_after
-from test_outcomes import outcomes_of, rows_of
 from tiers import merge_needs
 from warehouses import all_rows, config, rows
 
@@ -85,6 +78,10 @@ def test_verdicts_of_both_ends_are_the_truth_and_lead_back_to_their_messages(fol
         latency = row["acknowledged_at"] - row["captured_at"]
         assert latency / timedelta(milliseconds=1) == pytest.approx(row["ack_latency_ms"], abs=0.002)
     assert len(answered) > 100
+    (stepped,) = [row for row in plain(replayed.findings) if row["kind"] == FindingKind.CLOCK_STEPPED]
+    assert stepped["severity"] == "warning"
+    assert " stepped back 1 time, first by 299.8 s at record 694. " in stepped["explanation"]
+    assert {one["capture_id"] for one in stepped["witness"]} == {stepped["witness"][0]["capture_id"]}
 
 
 @pytest.mark.slow
@@ -152,65 +149,12 @@ def add_captures_of_both_ends(tables: Tables) -> None:
                 tables.message(key, ns, (1, at + 1, at), source_queue_manager=SOURCE, capture_id=end)
 
 
-def add_connections_of_one_end(tables: Tables) -> None:
-    """Adds a sender with messages on eight connections, in any order, each of which only one end shows."""
-    rng = Random(4)
-    ends = [rng.choice(["near", "far"]) for _ in range(8)]
-    for connection in range(8):
-        tables.connection(f"any {connection}", "10.0.4.7", "10.0.4.9")
-        tables.handshake(f"any {connection}", "any", B)
-    second = 0
-    for number in range(1, 300):
-        second += rng.choice([0, 1, 1, 30])
-        connection = rng.randrange(8)
-        at = T0 + (second + 7 * (ends[connection] == "near")) * SECOND
-        columns = {"source_queue_manager": "any", "message_id": f"any\\{number}", "capture_id": ends[connection]}
-        tables.message((f"any {connection}>", 100 * number), at, (1, number, number - 1), **columns)
-
-
 @pytest.fixture(scope="module")
-def scenes() -> Tables:
+def united() -> Replayed:
     tables = Tables()
     add_legs(tables)
     add_captures_of_both_ends(tables)
-    add_connections_of_one_end(tables)
-    return tables
-
-
-@pytest.fixture(scope="module")
-def united(scenes: Tables) -> Replayed:
-    return replay(scenes.sources())
-
-
-def second_replay(tables: Tables) -> dict[replayer.Key, Fate]:
-    """Returns the fates that the second replay finds, by the own key of each message."""
-    once, own = plain_copies.once({name: rows for name, rows in tables.rows.items() if name != "captures"})
-    skew = plain_copies.skews(tables.rows)
-    shown_by: dict[str, set[str]] = defaultdict(set)
-    for row in once["messages"]:
-        if row["transactional"] and (row["stream_id"], row["stream_offset"]) not in own:
-            shown_by[row["stream_id"]].add(row["capture_id"])
-    found = replayer.verdicts(
-        once, reading="conformant", scope="auto", disputed=lambda scope: plain_copies.disputed(scope, skew, shown_by)
-    )
-    return {own.get(key, key): fate for key, fate in found.items()}
-
-
-def test_both_replays_agree_on_what_was_captured_twice(scenes: Tables, united: Replayed) -> None:
-    second = second_replay(scenes)
-    assert fates(united.verdicts) == second
-    outcomes, expected = outcomes_of(united)[0], plain_outcomes.outcomes(rows_of(united))[0]
-    assert {message: outcomes.get(message, "delivered") for message in expected} == expected
-    in_doubt = [fate for (stream, _), fate in second.items() if stream.startswith("any ")]
-    assert {None, "clocks_differ", "predecessor_missing"} <= {fate.reason for fate in in_doubt}
-
-
-def test_a_second_computation_says_the_same_of_messages_whose_clocks_differ(united: Replayed) -> None:
-    second = set(message_findings(plain(united.verdicts), plain(united.outcomes), {}))
-    acknowledged = {FindingKind.UNACKNOWLEDGED, FindingKind.SLOW_ACKNOWLEDGMENT}  # these need all acknowledgments
-    found = map(finding_of, plain(united.internal_findings))
-    assert second == {one for one in found if one.kind not in acknowledged}
-    assert FindingKind.CLOCKS_DIFFER in {one.kind for one in second}
+    return replay(tables.sources())
 
 
 def test_sessions_leave_out_copies_and_say_what_passes_through(united: Replayed) -> None:

@@ -1,21 +1,24 @@
 """Conversations captured twice, clocks that step back or differ: against literals and a second computation."""
 
 from collections import defaultdict
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import plain_copies
+import plain_outcomes
 import polars as pl
 import pytest
-from replay_tables import NULL, T0, TABLES, Tables, frame
+import replayer
+from gold_rows import finding_of, plain
+from plain_finding import Rows
+from plain_message_findings import message_findings
+from replay_tables import NULL, T0, TABLES, Tables, fates, frame, replay
+from test_outcomes import outcomes_of, rows_of
 
 from jobs.engine.in_process import InProcess
-from jobs.replaying.conversations import Conversations, Copies, unite
-from schemas.ingest import CAPTURES, STREAMS
+from jobs.replaying.conversations import Conversations, unite
+from schemas.replay import FindingKind
 from udfs.derive.conversations import copies
-from udfs.derive.replay.scopes import FLOW_KEY
-from udfs.derive.tables import schema_of
 
 Row = dict[str, Any]
 SECOND = 1_000_000_000
@@ -49,18 +52,9 @@ class Scene(Tables):
         """Returns the rows of a table."""
         return frame(TABLES[name], self.rows[name])
 
-    def unite(self, **steps: list[tuple[int, int]]) -> Conversations[pl.DataFrame]:
-        """Returns the united tables; `steps` are record and step of captures' clocks."""
-        return unite(InProcess(), replace(self.sources(), captures=captures(**steps)))
-
-
-def captures(**steps: list[tuple[int, int]]) -> pl.DataFrame:
-    """Returns CAPTURES with these steps of their clocks."""
-    rows = [
-        {"capture_id": name, "clock_steps": [{"frame": frame, "step_ns": step_ns} for frame, step_ns in found] or None}
-        for name, found in steps.items()
-    ]
-    return frame(CAPTURES, rows)
+    def unite(self) -> Conversations[pl.DataFrame]:
+        """Returns the united tables."""
+        return unite(InProcess(), self.sources())
 
 
 def copies_of(united: Conversations[pl.DataFrame]) -> list[tuple[Any, ...]] | None:
@@ -131,7 +125,10 @@ def test_most_connections_of_a_crowd_are_compared_with_none() -> None:
 
 
 def random_night(seed: int) -> Scene:
-    """Returns connections that were captured at one or at both ends, in part, of which some resend."""
+    """Returns connections that were captured at one or at both ends, in part, of which some resend.
+
+    In each third night the clock of one capture steps back.
+    """
     rng = Random(seed)
     scene = Scene()
     for connection in range(rng.randrange(1, 6)):
@@ -144,6 +141,8 @@ def random_night(seed: int) -> Scene:
             of_end(scene, rng, name, host, (begun[0], begun[1]), sent[at:])
             if rng.random() < 0.7 and known:
                 scene.established(name, "client", numbers[0], capture_id=end)
+    steps = [{"frame": frame, "step_ns": -s * SECOND} for frame, s in ((7, 5), (15, 30))] if seed % 3 == 0 else None
+    scene.rows["captures"] = [{"capture_id": "near", "clock_steps": steps}, {"capture_id": "far"}]
     return scene
 
 
@@ -161,7 +160,8 @@ def of_end(
             scene.unread(stream, 100 * at, 100)
         elif read == "read":
             scene.sent(stream, 100 * at, ns, number, end, last_frame=frame)
-            scene.acked(f"{name}<", 100 * at, ns + SECOND, number, end, last_frame=frame + 1)
+            if number % 4:
+                scene.acked(f"{name}<", 100 * at, ns + SECOND, number, end, last_frame=frame + 1)
         else:
             scene.unread(stream, 100 * at + 10, rng.randrange(1, 90), read)
     size = 100 * len(sent)
@@ -178,14 +178,18 @@ KEPT = {
 }
 
 
+def second_night(scene: Scene) -> tuple[Rows, tuple[Rows, dict[Any, Any]]]:
+    """Returns the tables by clocks without steps; and these once, with the own keys of what only copies have."""
+    steps = {row["capture_id"]: row.get("clock_steps") or [] for row in scene.rows["captures"]}
+    timed = plain_copies.in_order(scene.rows, steps)
+    return timed, plain_copies.once(timed)
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_a_second_computation_unites_the_same(seed: int) -> None:
     scene = random_night(seed)
-    steps = {"near": [(7, -5 * SECOND), (15, -30 * SECOND)], "far": []} if seed % 3 == 0 else {}
-    united = scene.unite(**steps)
-    by_capture = {name: [{"frame": at, "step_ns": ns} for at, ns in found] for name, found in steps.items()}
-    timed = plain_copies.in_order(scene.rows, defaultdict(list, by_capture))
-    expected, own = plain_copies.once(timed)
+    united = scene.unite()
+    timed, (expected, own) = second_night(scene)
     of = {stream: tuple(copy) for stream, copy in plain_copies.copies(timed).items()}
     assert {stream: tuple(of) for stream, *of in copies_of(united) or ()} == of
     stamps = pl.col(pl.Datetime).dt.timestamp("us")
@@ -205,40 +209,27 @@ def test_a_second_computation_unites_the_same(seed: int) -> None:
         assert {at for part in unread[stream] for at in part} == {at for part in ranges for at in part}
 
 
-PLACED = {"stream_id": pl.String, "stream_offset": pl.Int64, "own_stream": pl.String, "own_offset": pl.Int64}
+ACKNOWLEDGED = {FindingKind.UNACKNOWLEDGED, FindingKind.SLOW_ACKNOWLEDGMENT}
+"""Findings that need all acknowledgments, as the tables have them."""
 
 
-def disputed(scene: Scene, skews: dict[frozenset[str], int]) -> list[Any]:
-    """Returns place and sender of the messages in doubt; the scope of a message is its sender's."""
-    of_pairs = pl.DataFrame(
-        [(*sorted(pair), ns) for pair, ns in skews.items()],
-        {"one_capture": pl.String, "other_capture": pl.String, "skew_ns": pl.Int64},
-        orient="row",
+@pytest.mark.parametrize("seed", range(24))
+def test_both_replays_agree_on_what_was_captured_twice(seed: int) -> None:
+    scene = random_night(seed)
+    timed, (once, own) = second_night(scene)
+    skew, shown_by = plain_copies.skews(timed), defaultdict(set)
+    for row in once["messages"]:
+        if (row["stream_id"], row["stream_offset"]) not in own:
+            shown_by[row["stream_id"]].add(row["capture_id"])
+    expected = replayer.verdicts(
+        once, reading="conformant", scope="auto", disputed=lambda scope: plain_copies.disputed(scope, skew, shown_by)
     )
-    of_placed = pl.DataFrame(schema=PLACED).with_columns(late_ns=pl.lit(0, pl.Int64))
-    none = schema_of(STREAMS.arrow).to_frame()
-    known = Copies(none, none, of_placed, of_pairs)
-    united = Conversations(InProcess(), none, none, none, none, none, none, found=known)
-    messages = scene.frame("messages")
-    flows = messages.select(FLOW_KEY).unique().with_columns(scope_key="source_queue_manager")
-    return rows(united.disputed(messages, flows), "stream_id", "stream_offset")
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_a_second_computation_finds_the_same_disputes(seed: int) -> None:
-    rng = Random(seed)
-    scene = Scene()
-    ends = [rng.choice(["near", "far", "third"]) for _ in range(6)]
-    skews = {frozenset({"far", "near"}): 7 * SECOND, frozenset({"near", "third"}): 3 * SECOND}
-    for number in range(60):
-        stream, ns = rng.randrange(6), T0 + rng.randrange(300) * SECOND
-        end = ends[stream] if rng.random() < 0.97 else "near"
-        source = {"source_queue_manager": rng.choice(["one", "two"])}
-        scene.sent(f"{stream}>", 100 * number, ns, number, end, **source)
-    shown_by = defaultdict(set)
-    by_scope: dict[str, list[Row]] = defaultdict(list)
-    for row in scene.rows["messages"]:
-        shown_by[row["stream_id"]].add(row["capture_id"])
-        by_scope[row["source_queue_manager"]].append(row)
-    expected = set().union(*(plain_copies.disputed(of, skews, shown_by) for of in by_scope.values()))
-    assert disputed(scene, skews) == sorted(expected, key=repr) != []
+    replayed = replay(scene.sources())
+    assert fates(replayed.verdicts) == {own.get(key, key): fate for key, fate in expected.items()}
+    outcomes, said = outcomes_of(replayed)[0], plain_outcomes.outcomes(rows_of(replayed))[0]
+    assert {message: outcomes.get(message, "delivered") for message in said} == said
+    second = set(message_findings(plain(replayed.verdicts), plain(replayed.outcomes), {}))
+    found = set(map(finding_of, plain(replayed.internal_findings)))
+    assert second == {one for one in found if one.kind not in ACKNOWLEDGED}
+    in_doubt = {one.kind for one in found} & {FindingKind.CLOCKS_DIFFER}
+    assert bool(in_doubt) is (seed in {10, 12, 13, 21})

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 from table_frames import rows_of
 
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS
@@ -12,7 +13,7 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES, VERDICTS
 from schemas.table import Table
 from udfs.derive import books
-from udfs.derive.decode import quarantine_undecodable
+from udfs.derive.decode import quarantine_packets
 from udfs.derive.tables import schema_of
 
 Row = dict[str, Any]
@@ -105,14 +106,10 @@ def test_numbers_were_seen_or_have_an_outcome_without_a_message() -> None:
 
 
 def test_the_first_bytes_of_a_packet_that_cannot_be_decoded_are_kept() -> None:
-    explained = rows_of(
-        PACKETS,
-        {"stream_id": "a", "stream_offset": 7, "size": 5, "capture_id": "c", "last_frame": 9, "raw": b"12345"},
-        {"stream_id": "b", "raw": b"12"},
-        {"stream_id": "c"},
-    ).with_columns(reason=pl.lit("bad"), detail=pl.lit("It is bad."))
-    rows = quarantine_undecodable(explained, 3)
-    assert rows.schema == schema_of(QUARANTINE.arrow)
-    assert rows.row(0) == ("decode", "bad", "It is bad.", "c", "a", 9, 7, 5, b"123")
-    assert rows["raw"].to_list() == [b"123", b"12", None]
-    assert quarantine_undecodable(explained.clear(), 3).schema == rows.schema
+    place = {"stream_id": "a", "stream_offset": 7, "capture_id": "c", "raw": b"12345"}
+    row = place | {"size": 5, "packet_type": "unknown", "captured_ns": 1, "first_frame": 9, "last_frame": 9}
+    packets = pa.RecordBatch.from_pylist([row], PACKETS.arrow)
+    (found,) = pa.Table.from_batches(quarantine_packets(3)(iter([packets]))).to_pylist()
+    named = place | {"stage": "decode", "frame_number": 9, "length": 5, "raw": b"123"}
+    assert found | named == found
+    assert all((found["reason"], found["detail"]))

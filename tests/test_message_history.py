@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -18,9 +19,8 @@ Row = dict[str, Any]
 
 def by_spark(spark: SparkSession, warehouse: Path) -> list[Row]:
     asked = spark.sql(spark_sql(lambda table: f"delta.`{warehouse / table.name}`"))
-    assert [(field.name, field.dataType) for field in asked.schema] == [
-        (f.name, f.dataType) for f in MESSAGE_HISTORY.spark
-    ]
+    declared = [(f.name, f.dataType) for f in MESSAGE_HISTORY.spark]
+    assert [(field.name, field.dataType) for field in asked.schema] == declared
     return list(asked.toArrow().to_pylist())
 
 
@@ -33,9 +33,7 @@ def by_duckdb(warehouse: Path) -> list[Row]:
 
 
 def by_polars(warehouse: Path) -> list[Row]:
-    """The rows that Polars finds; the test is skipped where Polars is not installed."""
-    pl: Any = pytest.importorskip("polars", reason="Polars, of the dependency group test, is not installed")
-    tables = {t.name: pl.from_arrow(DeltaTable(str(warehouse / t.name)).to_pyarrow_table()) for t in SOURCES}
+    tables = {table.name: pl.read_delta(str(warehouse / table.name)) for table in SOURCES}
     return list(pl.SQLContext(tables).execute(SQL, eager=True).to_dicts())
 
 
@@ -44,16 +42,11 @@ def in_order(found: list[Row]) -> list[Row]:
 
 
 @pytest.mark.parametrize("night", ["demo", "branches"])
-def test_spark_and_duckdb_tell_the_same(spark: SparkSession, night: str, request: pytest.FixtureRequest) -> None:
+def test_three_engines_tell_the_same(spark: SparkSession, night: str, request: pytest.FixtureRequest) -> None:
     warehouse = request.getfixturevalue(night)
-    assert in_order(by_spark(spark, warehouse)) == in_order(by_duckdb(warehouse))
-
-
-@pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("night", ["demo", "branches"])
-def test_polars_and_duckdb_tell_the_same(night: str, request: pytest.FixtureRequest) -> None:
-    warehouse = request.getfixturevalue(night)
-    assert in_order(by_polars(warehouse)) == in_order(by_duckdb(warehouse))
+    by_one = in_order(by_duckdb(warehouse))
+    assert in_order(by_spark(spark, warehouse)) == by_one
+    assert in_order(by_polars(warehouse)) == by_one
 
 
 def test_each_message_is_one_row_with_its_arrivals_in_order(branches: Path) -> None:

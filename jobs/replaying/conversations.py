@@ -3,8 +3,8 @@
 In most nights one look at few rows finds that there is nothing to do.
 """
 
-from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, NamedTuple
 
 from jobs.engine.engine import Engine, T
 from jobs.replaying.sources import Sources
@@ -12,31 +12,20 @@ from schemas.table import LONG, STRING, row
 from udfs.derive.columns import PLACE
 from udfs.derive.conversations.clocks import (
     disputed_in_scopes,
+    in_their_places,
     sides_of_skews,
+    skews_of,
     streams_in_time,
     undo_steps,
-    with_recorded_times,
+    with_recorded,
     with_steps_undone,
 )
-from udfs.derive.conversations.packets import (
-    holders,
-    number_packets,
-    same_packets,
-    ways_to_compare,
-)
-from udfs.derive.conversations.places import skews_of
-from udfs.derive.conversations.united import (
-    choose_streams,
-    in_their_places,
-    rename_copies,
-    suspect,
-    unite_streams,
-    with_copies,
-    with_own_keys,
-)
+from udfs.derive.conversations.copies import alike, likely_streams, not_too_many, number_packets, same_packets
+from udfs.derive.conversations.united import choose_streams, rename_copies, suspect, unite_streams, with_copies
 from udfs.derive.replay.scopes import FLOW_KEY, with_scopes
 
 _COPY = row(stream_id=STRING, copy_of=STRING)
+_PLACED = row(stream_id=STRING, stream_offset=LONG, own_stream=STRING, own_offset=LONG, late_ns=LONG)
 _DISPUTED = row(source_queue_manager=STRING, stream_id=STRING, stream_offset=LONG)
 
 
@@ -48,43 +37,35 @@ class Copies(NamedTuple, Generic[T]):
     copied: T
     """What ENDS tells of copies."""
     placed: T
-    """Rows of `places.place_copies`."""
+    """The packets that only copies have, as `united.unite_streams` places them."""
     skews: T
-    """Rows of `places.skews_of`."""
+    """Rows of `clocks.skews_of`."""
 
 
-@dataclass(frozen=True)
-class Conversations(Generic[T]):
+@dataclass(frozen=True, slots=True)
+class Conversations(Sources[T]):
     """Holds the tables with each conversation once; a row that only a copy has stands where its stream lacks it."""
 
     engine: Engine[T]
-    messages: T
-    streams: T
-    stream_gaps: T
-    quarantine: T
-    acks: T
-    handshakes: T
-    steps: T | None = None
-    """Rows of `clocks.find_steps`, where the times are by clocks without these steps."""
+    steps: T
+    """Rows of `clocks.find_steps`. The times are by clocks without these steps."""
+    has_steps: bool
+    had_copies: bool
+    """STREAMS names copies, maybe of an earlier replay."""
     found: Copies[T] | None = None
     """None without copies."""
-    had_copies: bool = False
-    """STREAMS names copies, maybe of an earlier replay."""
 
     @property
     def is_plain(self) -> bool:
         """Returns whether keys and times are those of the tables."""
-        return self.found is None and self.steps is None
+        return self.found is None and not self.has_steps
 
     def restore(self, verdicts: T) -> T:
         """Returns VERDICTS with the keys of their messages and the times that were recorded."""
-        if self.found is not None:
-            others = self.engine.join(verdicts, self.found.placed, PLACE, "anti")
-            moved = self.engine.join(verdicts, self.found.placed, PLACE)
-            verdicts = self.engine.union(others, self.engine.one(with_own_keys, verdicts=moved))
-        if self.steps is not None:
-            verdicts = self.engine.one(with_recorded_times, verdicts=verdicts, steps=self.steps)
-        return verdicts
+        if self.is_plain:
+            return verdicts
+        placed = self.engine.table([], _PLACED) if self.found is None else self.found.placed
+        return self.engine.one(with_recorded, verdicts=verdicts, placed=placed, steps=self.steps)
 
     def every_end(self, ends: T) -> T:
         """Returns ENDS, those of copies among them."""
@@ -100,7 +81,7 @@ class Conversations(Generic[T]):
 
     def in_time(self, rows: T) -> T:
         """Returns rows of a table with `captured_ns` by clocks that do not step back."""
-        return rows if self.steps is None else self.engine.one(with_steps_undone, rows=rows, steps=self.steps)
+        return self.engine.one(with_steps_undone, rows=rows, steps=self.steps) if self.has_steps else rows
 
     def disputed(self, messages: T, flows: T) -> T:
         """Returns the keys and senders of messages that may have come before or after another one of their scope."""
@@ -124,18 +105,14 @@ class Conversations(Generic[T]):
 def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
     """Unites what was captured twice, by clocks that never step back."""
     looked = engine.derive(suspect, streams=sources.streams, handshakes=sources.handshakes, captures=sources.captures)
-    united = Conversations(
-        engine,
-        sources.messages,
-        looked["streams"],
-        sources.stream_gaps,
-        sources.quarantine,
-        sources.acks,
-        sources.handshakes,
-        had_copies=engine.count(looked["named"]) > 0,
-    )
-    if engine.count(looked["steps"]):
-        united = _without_steps(united, looked["steps"])
+    tables = {one.name: getattr(sources, one.name) for one in fields(sources)} | {"streams": looked["streams"]}
+    has_steps, had_copies = (engine.count(looked[name]) > 0 for name in ("steps", "named"))
+    united = Conversations(**tables, engine=engine, steps=looked["steps"], has_steps=has_steps, had_copies=had_copies)
+    if has_steps:
+        packets = {name: tables[name] for name in ("messages", "acks", "handshakes")}
+        undone = engine.derive(undo_steps, **packets, steps=united.steps)
+        in_time = engine.one(streams_in_time, streams=united.streams, times=undone["times"])
+        united = replace(united, messages=undone["messages"], acks=undone["acks"], streams=in_time)
     pairs = looked["alike"]
     if engine.count(looked["vague"]):
         pairs = _with_same_packets(united, looked["connections"], looked["vague"], pairs)
@@ -145,55 +122,42 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
     return _without_copies(united, chosen["copies"], chosen["groups"])
 
 
-def _without_steps(conversations: Conversations[T], steps: T) -> Conversations[T]:
-    """Returns the tables with the steps back of the captures' clocks undone."""
-    engine = conversations.engine
-    undone = engine.derive(
-        undo_steps,
-        messages=conversations.messages,
-        acks=conversations.acks,
-        handshakes=conversations.handshakes,
-        steps=steps,
-    )
-    streams = engine.one(streams_in_time, streams=conversations.streams, times=undone["times"])
-    return replace(conversations, messages=undone["messages"], acks=undone["acks"], streams=streams, steps=steps)
-
-
-def _with_same_packets(conversations: Conversations[T], connections: T, vague: T, pairs: T) -> T:
+def _with_same_packets(united: Conversations[T], connections: T, vague: T, pairs: T) -> T:
     """Returns the pairs of connections and those that the packets show, of which the beginning of one is not known."""
-    engine = conversations.engine
-    numbered = engine.derive(number_packets, messages=conversations.messages, acks=conversations.acks, vague=vague)
-    packets, asked = numbered["packets"], engine.expect_few(numbered["asked"])
-    holding = engine.one(holders, packets=engine.join(packets, asked, ["packet"], "semi"))
-    found = engine.derive(ways_to_compare, connections=connections, asked=asked, holding=holding)
-    if not engine.count(found["ways"]):
+    engine = united.engine
+    numbered = engine.derive(number_packets, messages=united.messages, acks=united.acks, vague=vague)
+    packets, probes = numbered["packets"], engine.expect_few(numbered["probes"])
+    probed = engine.one(not_too_many, packets=engine.join(packets, probes, ["packet"], "semi"))
+    held = engine.one(alike, packets=probed, vague=vague)
+    likely = engine.expect_few(engine.one(likely_streams, alike=held, connections=connections))
+    if not engine.count(likely):
         return pairs
-    compared = engine.join(packets, engine.expect_few(found["compared"]), ["stream_id"])
-    return engine.union(pairs, engine.one(same_packets, ways=found["ways"], packets=compared))
+    compared = engine.keep(engine.one(not_too_many, packets=engine.join(packets, likely, ["stream_id"], "semi")))
+    same = engine.one(alike, packets=compared, vague=vague)
+    counted = engine.sum_up(compared, ["stream_id"])
+    return engine.union(pairs, engine.one(same_packets, alike=same, counted=counted, connections=connections))
 
 
-def _without_copies(conversations: Conversations[T], copies: T, groups: T) -> Conversations[T]:
+def _without_copies(united: Conversations[T], copies: T, groups: T) -> Conversations[T]:
     """Returns the tables with each conversation once; `groups` name the stream that counts of each one involved."""
-    engine = conversations.engine
+    engine = united.engine
     copies, groups = engine.expect_few(copies), engine.expect_few(groups)
-    ranges = {name: getattr(conversations, name) for name in ("streams", "stream_gaps", "quarantine", "handshakes")}
-    packets = {name: getattr(conversations, name) for name in ("messages", "acks")}
+    ranges = {name: getattr(united, name) for name in ("streams", "stream_gaps", "quarantine", "handshakes")}
+    packets = {name: getattr(united, name) for name in ("messages", "acks")}
     involved = {"copies": copies} | ranges | packets
     involved = {name: engine.join(rows, groups, ["stream_id"]) for name, rows in involved.items()}
-    united = engine.derive(unite_streams, **involved)
-    ranges = {
-        name: engine.union(engine.join(rows, groups, ["stream_id"], "anti"), united[name])
-        for name, rows in ranges.items()
-    }
-    placed, skews = engine.expect_few(united["placed"]), engine.one(skews_of, differences=united["differences"])
+    made = engine.derive(unite_streams, **involved)
+    placed, skews = engine.expect_few(made["placed"]), engine.one(skews_of, differences=made["differences"])
     own = {"stream_id": "own_stream", "stream_offset": "own_offset"}
     there = engine.select(placed, "late_ns", **own, at_stream="stream_id", at_offset="stream_offset")
-    packets = {
+    tables: dict[str, Any] = {
+        name: engine.union(engine.join(rows, groups, ["stream_id"], "anti"), made[name])
+        for name, rows in ranges.items()
+    } | {
         name: engine.union(
             engine.join(rows, copies, ["stream_id"], "anti"),
             engine.one(in_their_places, rows=engine.join(rows, there, PLACE)),
         )
         for name, rows in packets.items()
     }
-    found = Copies(copies, united["copied"], placed, skews)
-    return replace(conversations, found=found, **ranges, **packets)
+    return replace(united, **tables, found=Copies(copies, made["copied"], placed, skews))

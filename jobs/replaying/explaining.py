@@ -31,12 +31,11 @@ from udfs.derive.facts.receivers import (
     window_stalled,
 )
 from udfs.derive.facts.senders import (
+    SENT,
     broken_transactions,
+    expired_by_stream,
     expired_on_arrival,
-    facts_of_senders,
     find_conflicts,
-    ordinal_regressed,
-    sent_by_several,
     streams_of_several,
     two_addresses,
 )
@@ -52,12 +51,10 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
     ends, flows, sequences = few["ends"], few["flows"], few["sequences"]
     found: dict[Callable[..., Told], pl.DataFrame] = {
         facts.expired_on_arrival: expired_on_arrival(few["expired"], ends),
-        facts.ordinal_regressed: ordinal_regressed(few["around_falls"], ends, sequences),
         facts.two_addresses: two_addresses(ends, few["conflicts"]),
         facts.repeated_order_ack: in_last_sequence(few["repeated"], sequences),
         facts.returned: returned_messages(few["named"], few["negative"], ends),
         partial(facts.broken_transactions, kind=FindingKind.TORN_TRANSACTION): few["torn"],
-        partial(facts.broken_transactions, kind=FindingKind.INTERLEAVED_TRANSACTION): few["interleaved"],
         partial(facts.broken_transactions, kind=FindingKind.TRANSACTION_PARTLY_DELIVERED): few["partly"],
         facts.captured_twice: captured_twice(ends),
         facts.clock_stepped: few["steps"],
@@ -102,7 +99,6 @@ def find_by_facts(
 ) -> T:
     """Returns the FINDINGS that facts show, without incidents; witnesses are keys."""
     counted, ends = united.counted(sources.messages), inputs.every_end
-    of_senders = engine.derive(facts_of_senders, messages=counted, verdicts=verdicts)
     failures = engine.one(
         cannot_connect,
         streams=sources.streams,
@@ -111,7 +107,7 @@ def find_by_facts(
         captures=sources.captures,
     )
     several = engine.one(streams_of_several, ends=ends)
-    sent = engine.one(sent_by_several, verdicts=verdicts, streams=several)
+    sent = engine.join(engine.select(verdicts, *SENT), several, ["stream_id"])
     negative = engine.one(negative_acks, messages=counted, ends=ends)
     named = engine.join(counted, engine.select(negative, message_id="correlation_id"), ["message_id"], "semi")
     repeated = engine.one(refused_meanwhile, repeated=engine.one(repeated_acks, acks=acks), verdicts=verdicts)
@@ -129,7 +125,7 @@ def find_by_facts(
         flows=inputs.flows,
         tallies=fates.tallies,
         sequences=sequences,
-        **of_senders,
+        expired=engine.one(expired_by_stream, messages=counted, verdicts=verdicts),
         conflicts=engine.one(find_conflicts, sent=sent),
         repeated=repeated,
         negative=negative,

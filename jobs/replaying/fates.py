@@ -19,7 +19,6 @@ from udfs.derive.outcomes.arrivals import unusual_arrivals
 from udfs.derive.outcomes.counts import count_outcomes, message_fates
 from udfs.derive.outcomes.slots import accepted_twice, unarrived
 from udfs.derive.outcomes.tallies import scope_states
-from udfs.derive.replay.coverage import blind_spans
 from udfs.derive.summaries import carried_by_stream, summarize_sequences, summarize_sessions, summarize_states
 from udfs.derive.transactions import derive_transactions
 from udfs.replay.arrivals import FALLING
@@ -59,7 +58,7 @@ def _sums(
     tallies: pl.DataFrame,
     carried: pl.DataFrame,
     ends: pl.DataFrame,
-    spans: pl.DataFrame,
+    unread: pl.DataFrame,
     states_before: pl.DataFrame,
     counts: pl.DataFrame | None = None,
     slots: pl.DataFrame | None = None,
@@ -68,7 +67,7 @@ def _sums(
 ) -> Frames:
     return {
         "sequences": summarize_sequences(tallies, counts, slots),
-        "sessions": summarize_sessions(carried, ends, spans, tallies, counts, scope=scope),
+        "sessions": summarize_sessions(carried, ends, unread, tallies, counts, scope=scope),
         "states": summarize_states(scope_states(tallies), states_before),
     }
 
@@ -109,12 +108,11 @@ def add_up(
 ) -> dict[str, T]:
     """Returns the rows of `sequences`, `sessions` and `states`; without fates, what counts outcomes is null."""
     carried = engine.one(carried_by_stream, messages=united.messages)
-    spans = engine.one(blind_spans, messages=united.messages, unread=inputs.unread)
     tables = {
         "tallies": tallies,
         "carried": carried,
         "ends": inputs.ends,
-        "spans": spans,
+        "unread": inputs.unread,
         "states_before": sources.states_before,
     }
     if fates is not None:

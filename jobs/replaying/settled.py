@@ -154,7 +154,7 @@ def _why_all(united: Conversations[T]) -> str:
     """Returns why all messages are judged; an empty text if nothing speaks against less."""
     if united.found is not None or united.had_copies:
         return "captures hold connections twice"
-    if united.steps is not None:
+    if united.has_steps:
         return "the clock of a capture stepped back"
     return ""
 

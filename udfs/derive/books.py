@@ -4,7 +4,6 @@ Where rows are counted, frames have sums over them: how many there are (`count`)
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import polars as pl
 
@@ -13,31 +12,25 @@ from udfs.derive.frames import derives
 from udfs.derive.tables import with_columns_of
 
 
-class _Part(NamedTuple):
-    """Holds rows of one side of a book, and an aggregate that says how much they are."""
-
-    rows: pl.DataFrame
-    total: pl.Expr
-
-
 def balance_records(captures: pl.DataFrame, quarantine: pl.DataFrame) -> pl.DataFrame:
     """Returns BOOKS rows: records read = MSMQ segments + other traffic + quarantined records, per capture."""
-    read = _Part(captures, pl.sum("packet_count"))
-    used = _Part(captures, (pl.col("segment_count") + pl.col("other_count")).sum())
-    return _compare(Book.RECORDS, "capture_id", [read], [used, _count(_of_stage(quarantine, Stage.FRAME))])
+    both = captures.select(
+        "capture_id", left_side="packet_count", right_side=pl.col("segment_count") + pl.col("other_count")
+    )
+    return _compare(Book.RECORDS, both, _of_stage(quarantine, Stage.FRAME).select("capture_id", right_side="count"))
 
 
 def balance_bytes(streams: pl.DataFrame, packets: pl.DataFrame, quarantine: pl.DataFrame) -> pl.DataFrame:
     """Returns BOOKS rows: bytes recovered = bytes in packets + bytes quarantined by framing, per stream."""
-    recovered, framed = _Part(streams, pl.sum("recovered_bytes")), _Part(packets, pl.sum("size"))
-    unusable = _Part(_of_stage(quarantine, Stage.FRAMING), pl.sum("length"))
-    return _compare(Book.BYTES, "stream_id", [recovered], [framed, unusable])
+    recovered = streams.select("stream_id", left_side="recovered_bytes")
+    unusable = _of_stage(quarantine, Stage.FRAMING).select("stream_id", right_side="length")
+    return _compare(Book.BYTES, recovered, packets.select("stream_id", right_side="size"), unusable)
 
 
 def balance_packets(packets: pl.DataFrame, decoded: Sequence[pl.DataFrame], quarantine: pl.DataFrame) -> pl.DataFrame:
     """Returns BOOKS rows: packets = rows of the decoded tables + packets quarantined by decode, per stream."""
-    ends = [*decoded, _of_stage(quarantine, Stage.DECODE)]
-    return _compare(Book.PACKETS, "stream_id", [_count(packets)], list(map(_count, ends)))
+    ends = (of.select("stream_id", right_side="count") for of in (*decoded, _of_stage(quarantine, Stage.DECODE)))
+    return _compare(Book.PACKETS, packets.select("stream_id", left_side="count"), *ends)
 
 
 def balance_arrivals(verdicts: pl.DataFrame, outcomes: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
@@ -45,9 +38,9 @@ def balance_arrivals(verdicts: pl.DataFrame, outcomes: pl.DataFrame, sequences: 
 
     Under the literal reading, which has no outcomes: verdicts = messages of the sequences.
     """
-    unusual = _Part(outcomes, pl.sum("arrivals"))
-    delivered = _Part(sequences, pl.coalesce("delivered_arrivals", "messages").sum())
-    return _compare(Book.ARRIVALS, "scope_key", [_count(verdicts)], [unusual, delivered])
+    unusual = outcomes.select("scope_key", right_side="arrivals")
+    delivered = sequences.select("scope_key", right_side=pl.coalesce("delivered_arrivals", "messages"))
+    return _compare(Book.ARRIVALS, verdicts.select("scope_key", left_side="count"), unusual, delivered)
 
 
 @derives(
@@ -59,35 +52,23 @@ def balance_arrivals(verdicts: pl.DataFrame, outcomes: pl.DataFrame, sequences: 
 )
 def balance_numbers(outcomes: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
     """Returns BOOKS rows: numbers due = numbers seen + numbers of outcomes without a message, per scope."""
-    number = pl.col("tx_sequence_number")
-    due = sequences.filter(pl.col("first_number_due").is_not_null()).select(
-        "scope_key", "tx_sequence_id", "first_number_due", "numbers_seen", "numbers_due"
-    )
+    first, number = pl.col("first_number_due"), pl.col("tx_sequence_number")
+    due = sequences.filter(first.is_not_null())
     unseen = (
         outcomes.filter(pl.col("message_id").is_null())
         .join(due, on=["scope_key", "tx_sequence_id"])
-        .filter(number >= pl.col("first_number_due"), number < pl.col("first_number_due") + pl.col("numbers_due"))
+        .filter(number >= first, number < first + pl.col("numbers_due"))
     )
-    seen = [_Part(due, pl.sum("numbers_seen")), _Part(unseen, pl.sum("numbers"))]
-    return _compare(Book.NUMBERS, "scope_key", [_Part(due, pl.sum("numbers_due"))], seen)
+    both = due.select("scope_key", left_side="numbers_due", right_side="numbers_seen")
+    return _compare(Book.NUMBERS, both, unseen.select("scope_key", right_side="numbers"))
 
 
 def _of_stage(quarantine: pl.DataFrame, stage: Stage) -> pl.DataFrame:
     return quarantine.filter(pl.col("stage") == stage.value)
 
 
-def _count(rows: pl.DataFrame) -> _Part:
-    return _Part(rows, pl.sum("count"))
-
-
-def _compare(book: Book, key: str, left: Sequence[_Part], right: Sequence[_Part]) -> pl.DataFrame:
-    """Returns BOOKS rows with the sums of both sides by `key`; a key on only one side is unbalanced too."""
-    sides = {"left_side": left, "right_side": right}
-    sums = [
-        rows.group_by(key).agg(total.cast(pl.Int64).alias(side))
-        for side, parts in sides.items()
-        for rows, total in parts
-    ]
-    books = pl.concat(sums, how="diagonal").group_by(key).agg(pl.col(*sides).sum())
+def _compare(book: Book, *parts: pl.DataFrame) -> pl.DataFrame:
+    """Returns BOOKS rows with the sums of both sides by the first column; a key on only one side is unbalanced too."""
+    sums = pl.concat(parts, how="diagonal_relaxed").group_by(parts[0].columns[0]).agg(pl.all().sum().cast(pl.Int64))
     balanced = pl.col("left_side") == pl.col("right_side")
-    return with_columns_of(BOOKS, books.with_columns(book=pl.lit(book.value), balanced=balanced))
+    return with_columns_of(BOOKS, sums.with_columns(book=pl.lit(book.value), balanced=balanced))

@@ -81,7 +81,7 @@ def carried_by_stream(messages: pl.DataFrame) -> pl.DataFrame:
 def summarize_sessions(
     carried: pl.DataFrame,
     ends: pl.DataFrame,
-    spans: pl.DataFrame,
+    unread: pl.DataFrame,
     tallies: pl.DataFrame,
     outcome_counts: pl.DataFrame | None,
     *,
@@ -89,12 +89,12 @@ def summarize_sessions(
 ) -> pl.DataFrame:
     """Returns one row of SESSIONS per pair of queue managers and direction that carried messages.
 
-    `carried` are rows of `carried_by_stream`, `ends` those of ENDS without copies, `spans` those of
-    `coverage.blind_spans`. Without `outcome_counts`, the counts of these are null.
+    `carried` are rows of `carried_by_stream`, `ends` those of ENDS without copies, `unread` those of
+    `coverage.unread_ranges`. Without `outcome_counts`, the counts of these are null.
     """
     rows = (
         _carried_by_session(carried, ends)
-        .join(session_coverage(ends, spans), on="session_id")
+        .join(session_coverage(ends, unread), on="session_id")
         .join(_judged_by_session(tallies), on="session_id", how="left")
     )
     if outcome_counts is None:

@@ -32,8 +32,9 @@ def derive_transactions(verdicts: pl.DataFrame, fates: pl.DataFrame) -> pl.DataF
     those that share an ID and a number in the order of their scopes' names. `fates` are those of `message_fates`.
     `witness` lists keys.
     """
-    parts = _with_parts(_with_neighbours(_first_arrivals(_read_messages(verdicts))))
-    return _described(_summed_up(_with_instances(_with_fate(parts, verdicts, fates))), verdicts)
+    messages = _first_arrivals(_read_messages(verdicts))
+    uses = _summed_up(_with_instances(_with_fate(_with_parts(messages), verdicts, fates)))
+    return _described(_with_neighbours(uses, messages), verdicts)
 
 
 def _read_messages(verdicts: pl.DataFrame) -> pl.DataFrame:
@@ -69,45 +70,22 @@ def _first_arrivals(messages: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_neighbours(messages: pl.DataFrame) -> pl.DataFrame:
-    """Adds the `row` of the messages in the slots right `before` and `behind`, and in the next one that is taken below.
-
-    Of several in one slot, it is the one with the highest place.
-    """
-    in_order = messages.sort(*_SLOT, *PLACE)
-    begins = in_order.select(_begins(*_SLOT)).to_series()
-    slots = in_order.filter(begins.shift(-1, fill_value=True))
-    is_first, number, row = _begins(*SPAN), pl.col("number"), pl.col("row")
-    is_last = is_first.shift(-1, fill_value=True)
-    neighbours = slots.select(
-        number_below=pl.when(~is_first).then(number.shift(1)),
-        below=pl.when(~is_first).then(row.shift(1)),
-        before=pl.when(~is_first & (number.shift(1) == number - 1)).then(row.shift(1)),
-        behind=pl.when(~is_last & (number.shift(-1) == number + 1)).then(row.shift(-1)),
-    )
-    return pl.concat([in_order, neighbours[begins.cum_sum() - 1]], how="horizontal")
-
-
 def _with_parts(messages: pl.DataFrame) -> pl.DataFrame:
-    """Adds what is known of the part of a transaction that a message belongs to; messages have their neighbours.
+    """Adds what is known of the part of a transaction that a message belongs to.
 
-    In the order of the numbers, a part begins with a message that has FM, or right after one that has LM. `between`:
-    the `row` of a message with a number between this one's and that of the part's last one before it. `whole`: the part
-    has FM and LM. `anchor`: the message ID that orders parts, of a whole one its first.
+    In the order of the numbers, a part begins with a message that has FM, or right after one that has LM. `whole`: the
+    part has FM and LM. `anchor`: the message ID that orders parts, of a whole one its first.
     """
-    is_first, number, ordinal = _begins(*_OF_ID), pl.col("number"), pl.col("ordinal")
+    is_first, ordinal = _begins(*_OF_ID), pl.col("ordinal")
     is_ended = ~is_first & pl.col("tx_last").shift(1).fill_null(value=False)
     opens = is_first | pl.col("tx_first").fill_null(value=False) | is_ended
     whole = pl.col("tx_first").any().over("part") & pl.col("tx_last").any().over("part")
     return (
         messages.sort(*_OF_ID, "number")
-        .with_columns(
-            part=opens.cum_sum(),
-            between=pl.when(~opens & (pl.col("number_below") > number.shift(1))).then("below"),
-        )
+        .with_columns(part=opens.cum_sum())
         .with_columns(whole=whole)
         .with_columns(anchor=pl.when("whole").then(ordinal.min().over("part")).otherwise(ordinal))
-        .drop("part", "below", "number_below")
+        .drop("part")
     )
 
 
@@ -144,15 +122,13 @@ def _with_instances(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
-    """Returns a row per use, with the `row` of its first and `last` message, and of those around and between."""
+    """Returns a row per use, with the `row` of its first and `last` message."""
     counts = {fate: count_if(pl.col("fate") == fate) for fate in ("delivered", "lost", "pending")}
     return (
         rows.sort("use", "anchor", *_ORDER)
         .group_by("use", maintain_order=True)
         .agg(
-            pl.col("tx_transaction_id", "instance", "row", "before").first(),
-            pl.col("behind").last(),
-            pl.col("between").drop_nulls().last(),
+            pl.col("tx_transaction_id", "instance", "row").first(),
             pl.col("row").last().alias("last"),
             pl.col("ordinal").first().alias("first_ordinal"),
             count().alias("messages"),
@@ -166,17 +142,23 @@ def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _with_neighbours(uses: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
+    """Adds the `row` of a message right `before` a use without FM, and right `behind` one without LM; null for none.
+
+    Of several in that slot, it is the one with the highest place.
+    """
+    for name, own, has, step in (("before", "row", "has_first", -1), ("behind", "last", "has_last", 1)):
+        asked = uses.filter(~pl.col(has)).select("use", row=own).join(messages.select("row", *_SLOT), on="row")
+        slots = asked.select("use", *SPAN, number=pl.col("number") + step)
+        found = messages.join(slots, on=_SLOT).sort(PLACE).group_by("use").agg(pl.last("row").alias(name))
+        uses = uses.join(found, on="use", how="left")
+    return uses
+
+
 def _described(uses: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
     """Returns rows of TRANSACTIONS."""
-    no_first = ~pl.col("has_first") & pl.col("before").is_not_null()
-    no_last = ~pl.col("has_last") & pl.col("behind").is_not_null()
-    shown = uses.select(
-        "row",
-        pl.when(pl.col("last") != pl.col("row")).then("last"),
-        pl.when(no_first).then("before"),
-        pl.when(no_last).then("behind"),
-        "between",
-    )
+    is_torn = pl.any_horizontal(pl.col("before", "behind").is_not_null())
+    shown = uses.select("row", pl.when(pl.col("last") != pl.col("row")).then("last"), "before", "behind")
     named = verdicts.select(_OF_FIRST)[uses["row"]]
     witness = [_keys_at(verdicts, rows) for rows in shown]
     not_delivered = pl.col("lost") + pl.col("pending")
@@ -185,8 +167,7 @@ def _described(uses: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
         pl.concat([uses, named], how="horizontal")
         .with_columns(
             torn=~(pl.col("has_first") & pl.col("has_last")),
-            torn_by_sender=pl.when(no_first | no_last).then(True).when("has_first", "has_last").then(False),
-            interleaved=pl.col("between").is_not_null(),
+            torn_by_sender=pl.when(is_torn).then(True).when("has_first", "has_last").then(False),
             partly_delivered=(pl.col("delivered") > 0) & (not_delivered > 0),
             tx_sequence=tx_sequence(pl.col("tx_sequence_id")),
             first_message_id=first_message_id,

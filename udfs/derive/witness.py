@@ -36,7 +36,6 @@ def places_of(**tables: pl.DataFrame) -> pl.DataFrame:
     columns={
         "packets": (*PLACE, "packet_type", "capture_id", "captured_at", "first_frame"),
         "verdicts": (*PLACE, "verdict"),
-        "captures": ("capture_id", "uri"),
     },
 )
 def find_frames(packets: pl.DataFrame, verdicts: pl.DataFrame, captures: pl.DataFrame) -> pl.DataFrame:

@@ -42,7 +42,7 @@ _ABOUT: Mapping[Cause, _About] = {
         besides="numbers were used again for different messages",
     ),
     Cause.SEQUENCE_REGRESSED: _About(
-        (Kind.SEQUENCE_REGRESSED, Kind.ORDINAL_REGRESSED),
+        (Kind.SEQUENCE_REGRESSED,),
         "The sender of {} went back to numbers or to a sequence that the receiver had passed, as after a restore from "
         "a backup",
         "Ask whether the sender was restored from a backup or a snapshot, or runs twice.",
@@ -75,7 +75,7 @@ _ABOUT: Mapping[Cause, _About] = {
         "The sender of {} skipped numbers, as it does when messages expire before they are sent",
     ),
     Cause.TRANSACTION: _About(
-        (Kind.TORN_TRANSACTION, Kind.INTERLEAVED_TRANSACTION, Kind.TRANSACTION_PARTLY_DELIVERED),
+        (Kind.TORN_TRANSACTION, Kind.TRANSACTION_PARTLY_DELIVERED),
         "Transactions of {} are torn or mixed with others",
         "Check in the application that the transaction took effect as a whole.",
     ),

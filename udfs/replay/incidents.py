@@ -38,7 +38,7 @@ _COUNTED: Mapping[str, tuple[Outcome, ...]] = {
 }
 """The columns of INCIDENTS that count messages, and numbers never seen, by their outcome."""
 _HARM = ("lost", "pending")
-_EXPLAINING = (FindingKind.TWO_ADDRESSES, FindingKind.ORDINAL_REGRESSED)
+_EXPLAINING = (FindingKind.TWO_ADDRESSES,)
 """Kinds that are part of a story, but make none of a sequence to which nothing else happened."""
 
 

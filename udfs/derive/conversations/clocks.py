@@ -50,14 +50,33 @@ def undo_steps(messages: pl.DataFrame, acks: pl.DataFrame, handshakes: pl.DataFr
     }
 
 
-@derives(("stream_id",), ("steps",))
-def with_recorded_times(verdicts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Returns VERDICTS with the times of the records; `acknowledged_at` moves with its message."""
-    late = _late(verdicts, steps)
-    return verdicts.with_columns(
-        captured_ns=pl.col("captured_ns") - late,
-        acknowledged_at=timestamp(nanoseconds(pl.col("acknowledged_at")) - late),
+@derives(("stream_id",))
+def in_their_places(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of copies in the place and by the clock of the stream that counts.
+
+    The rows have that place, `at_stream` and `at_offset`, and `late_ns`: by how much the clock of the copy is ahead.
+    """
+    moved = rows.with_columns(
+        stream_id="at_stream", stream_offset="at_offset", captured_ns=pl.col("captured_ns") - pl.col("late_ns")
     )
+    return moved.drop("at_stream", "at_offset", "late_ns")
+
+
+@derives(("stream_id",), ("steps",))
+def with_recorded(verdicts: pl.DataFrame, placed: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Returns VERDICTS with the keys of their messages and the times that were recorded.
+
+    `acknowledged_at` moves with its message. `placed` are messages that only copies have, by their place in the stream
+    that counts (`united.unite_streams`).
+    """
+    rows = verdicts.join(placed, on=PLACE, how="left")
+    back_ns = pl.col("late_ns").fill_null(0) - _late(rows, steps)
+    return rows.with_columns(
+        stream_id=pl.coalesce("own_stream", "stream_id"),
+        stream_offset=pl.coalesce("own_offset", "stream_offset"),
+        captured_ns=pl.col("captured_ns") + back_ns,
+        acknowledged_at=timestamp(nanoseconds(pl.col("acknowledged_at")) + back_ns),
+    ).select(verdicts.columns)
 
 
 def _late(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
@@ -122,6 +141,16 @@ def streams_in_time(streams: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(**in_time).select(streams.columns)
 
 
+@derives(CAPTURES_OF_PAIR)
+def skews_of(differences: pl.DataFrame) -> pl.DataFrame:
+    """Returns by how much the clocks of two captures differ, `skew_ns`: the median over the packets that both have.
+
+    `differences` are those of `united.unite_streams`.
+    """
+    skew_ns = pl.col("ahead_ns").median().cast(pl.Int64).abs()
+    return differences.group_by(CAPTURES_OF_PAIR).agg(skew_ns=skew_ns).filter(pl.col("skew_ns") > 0)
+
+
 def sides_of_skews(shown: pl.DataFrame, skews: pl.DataFrame) -> pl.DataFrame:
     """Returns `stream_id` and the columns of `skews` where only one of both captures shows it, which `is_one` tells.
 
@@ -146,7 +175,7 @@ def disputed_in_scopes(messages: pl.DataFrame) -> pl.DataFrame:
     """Returns the keys and senders of the messages in doubt among those of whole scopes, which `scope_key` names.
 
     They may have come before or after another one of their scope: that is on a connection in another capture, and
-    nearer in time than the skew between the two captures (`skews` of `places.skews_of`).
+    nearer in time than the skew between the two captures (`skews_of`).
     `messages` are joined with the rows of `sides_of_skews` of their stream; those without one are in no doubt.
     """
     in_pair, is_one, time = ("scope_key", *CAPTURES_OF_PAIR), pl.col("is_one"), pl.col("captured_ns")

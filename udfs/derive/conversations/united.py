@@ -6,25 +6,19 @@ Also by clocks that never step back. One look finds whether there is anything to
 import polars as pl
 
 from schemas.ingest import Stage
-from udfs.derive.columns import PLACE, nanoseconds, timestamp
+from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE, RANGE, nanoseconds
 from udfs.derive.conversations.clocks import find_steps
-from udfs.derive.conversations.copies import (
-    choose_connections,
-    known_connections,
-    same_beginning,
-    stream_copies,
-)
-from udfs.derive.conversations.packets import vague_streams
-from udfs.derive.conversations.places import between_captures, clock_differences, place_copies, unread_by_all
+from udfs.derive.conversations.copies import known_connections, same_beginning, stream_copies, vague_streams
 from udfs.derive.frames import Frames, derives
+from udfs.derive.replay.coverage import select_unreadable
 
 COUNTING = "counting_stream"
 """The stream that counts, of a stream of which there are copies, and of each copy."""
 _SIDES = ("stream_id", "copy_of")
-_HANDSHAKE = ("stream_id", "handshake_type", "client_guid", "time_stamp_ms")
+_TOTALS = ("unread", "missing", "held")
+_NONE, _ONE, _FAR = (pl.lit(n, pl.Int64) for n in (0, 1, 1 << 62))
 
 
-@derives(columns={"handshakes": _HANDSHAKE, "captures": ("capture_id", "clock_steps")})
 def suspect(streams: pl.DataFrame, handshakes: pl.DataFrame, captures: pl.DataFrame) -> Frames:
     """Returns what tables of few rows say of conversations; mostly, there is nothing to do.
 
@@ -46,13 +40,9 @@ def suspect(streams: pl.DataFrame, handshakes: pl.DataFrame, captures: pl.DataFr
 
 def choose_streams(pairs: pl.DataFrame, connections: pl.DataFrame) -> Frames:
     """Returns the `stream_copies` of all pairs of connections, and COUNTING of all streams that these name."""
-    copies = stream_copies(choose_connections(pairs, connections), connections)
-    return {
-        "copies": copies,
-        "groups": pl.concat(copies.select(pl.col("copy_of").alias(COUNTING), stream_id=side) for side in _SIDES)
-        .unique()
-        .select("stream_id", COUNTING),
-    }
+    copies = stream_copies(pairs, connections)
+    groups = pl.concat(copies.select(pl.col("copy_of").alias(COUNTING), stream_id=side) for side in _SIDES)
+    return {"copies": copies, "groups": groups.unique().select("stream_id", COUNTING)}
 
 
 @derives((COUNTING,), columns=dict.fromkeys(("messages", "acks"), (*PLACE, "captured_ns", "capture_id")))
@@ -67,19 +57,25 @@ def unite_streams(
 ) -> Frames:
     """Unites streams that count with their copies: all rows of any of these, to which COUNTING was added.
 
-    It returns rows of STREAMS, STREAM_GAPS, QUARANTINE and HANDSHAKES in place of these; what `place_copies` and
-    `between_captures` return; and as `copied` those columns of ENDS in which a copy differs from its stream.
+    It returns rows of STREAMS, STREAM_GAPS, QUARANTINE and HANDSHAKES in place of these; as `placed` and `differences`
+    what `_placed` and `_between_captures` return; and as `copied` those columns of ENDS in which a copy differs from
+    its stream.
     """
-    ranges = (copies, streams, stream_gaps, quarantine)
-    unread, differences = unread_by_all(*ranges), clock_differences(copies, messages, acks)
+    quarantine = select_unreadable(quarantine)
+    unread = _unread_by_all(copies, streams, stream_gaps, quarantine)
     missing = unread.filter("missing").drop("missing")
+    packets = pl.concat(of.select(*PLACE, "captured_ns", "capture_id") for of in (messages, acks))
+    of_copies = _moved(packets, copies)
+    both = of_copies.join(packets, left_on=["at_stream", "at_offset"], right_on=PLACE, suffix="_counted")
+    both = both.with_columns(ahead_ns=pl.col("captured_ns") - pl.col("captured_ns_counted"))
+    named = handshakes.drop(COUNTING).join(copies.select(_SIDES), on="stream_id", how="left")
     return {
-        "placed": place_copies(*ranges, messages, acks, differences),
-        "differences": between_captures(differences),
-        "streams": whole(streams.drop(COUNTING), copies, missing),
+        "placed": _placed(_lacked(of_copies, streams, stream_gaps, quarantine), both),
+        "differences": _between_captures(both),
+        "streams": _whole(streams.drop(COUNTING), copies, missing),
         "stream_gaps": missing,
         "quarantine": unread.filter(~pl.col("missing")).drop("missing").with_columns(stage=pl.lit(Stage.FRAMING.value)),
-        "handshakes": named_by_copies(handshakes.drop(COUNTING), copies),
+        "handshakes": named.with_columns(stream_id=pl.coalesce("copy_of", "stream_id")).drop("copy_of"),
         "copied": streams.join(copies, on="stream_id").select(
             *("stream_id", "connection_id", "copy_of", "mid_stream", "recovered_bytes", "missing_bytes"),
             address="src_ip",
@@ -89,52 +85,104 @@ def unite_streams(
     }
 
 
-@derives(("stream_id",))
-def in_their_places(rows: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of copies in the place and by the clock of the stream that counts.
-
-    The rows have that place, `at_stream` and `at_offset`, and `late_ns` of `place_copies`.
-    """
-    moved = rows.with_columns(
-        stream_id="at_stream", stream_offset="at_offset", captured_ns=pl.col("captured_ns") - pl.col("late_ns")
+def _moved(rows: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of copies with `at_stream` and `at_offset`, their place in the stream that counts."""
+    known = copies.filter(pl.col("ahead").is_not_null())
+    return rows.join(known.select("stream_id", "ahead", at_stream="copy_of"), on="stream_id").select(
+        *rows.columns, "at_stream", at_offset=pl.col("stream_offset") - pl.col("ahead")
     )
-    return moved.drop("at_stream", "at_offset", "late_ns")
 
 
-@derives(("stream_id",))
-def with_own_keys(verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Returns VERDICTS with the key and the recorded time of their messages.
-
-    The rows have the columns of what `place_copies` returns.
-    """
-    late = pl.col("late_ns")
-    return verdicts.with_columns(
-        stream_id="own_stream",
-        stream_offset="own_offset",
-        captured_ns=pl.col("captured_ns") + late,
-        acknowledged_at=timestamp(nanoseconds(pl.col("acknowledged_at")) + late),
-    ).drop("own_stream", "own_offset", "late_ns")
-
-
-def with_copies(ends: pl.DataFrame, copied: pl.DataFrame) -> pl.DataFrame:
-    """Returns ENDS: those of the streams that count, which are given, and of their copies the same."""
-    shared = ends.select(pl.col("stream_id").alias("copy_of"), pl.exclude(copied.columns))
-    return pl.concat([ends, copied.join(shared, on="copy_of").select(ends.columns)])
-
-
-@derives(columns={"copies": ("stream_id", "copy_of")})
-def rename_copies(streams: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows of STREAMS of which `copy_of` is not what it should be."""
-    now = copies.select("stream_id", now="copy_of")
+def _lacked(
+    of_copies: pl.DataFrame, streams: pl.DataFrame, stream_gaps: pl.DataFrame, quarantine: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns the rows of copies in whose place the stream that counts has no rows at all."""
+    low, size = pl.col("stream_offset"), pl.col("recovered_bytes") + pl.col("missing_bytes")
+    ranges = [of.select("stream_id", low=low, high=low + pl.col("length")) for of in (stream_gaps, quarantine)]
+    around = (streams.select("stream_id", low=a, high=b) for a, b in ((-_FAR, _NONE), (size, _FAR)))
     return (
-        streams.join(now, on="stream_id", how="left")
-        .filter(pl.col("copy_of").ne_missing(pl.col("now")))
-        .with_columns(copy_of="now")
-        .select(streams.columns)
+        of_copies.sort("at_offset")
+        .join_asof(
+            pl.concat([*ranges, *around]).sort("low"),
+            left_on="at_offset",
+            right_on="low",
+            by_left="at_stream",
+            by_right="stream_id",
+            check_sortedness=False,
+        )
+        .filter(pl.col("at_offset") < pl.col("high"))
     )
 
 
-def whole(streams: pl.DataFrame, copies: pl.DataFrame, missing: pl.DataFrame) -> pl.DataFrame:
+def _placed(only_copied: pl.DataFrame, both: pl.DataFrame) -> pl.DataFrame:
+    """Returns the messages and acknowledgments that only copies have, from one copy each.
+
+    `stream_id` and `stream_offset` are the place in the stream that counts, `own_stream` and `own_offset` the row's
+    key, and `late_ns` is by how much the clock of the copy is ahead: the median over the packets that `both` have.
+    """
+    late = both.group_by("stream_id").agg(late_ns=pl.median("ahead_ns").cast(pl.Int64))
+    return (
+        only_copied.join(late, on="stream_id", how="left")
+        .sort(PLACE)
+        .unique(["at_stream", "at_offset"], keep="first", maintain_order=True)
+        .select(
+            own_stream="stream_id",
+            own_offset="stream_offset",
+            stream_id="at_stream",
+            stream_offset="at_offset",
+            late_ns=pl.col("late_ns").fill_null(0),
+        )
+    )
+
+
+def _between_captures(both: pl.DataFrame) -> pl.DataFrame:
+    """Returns the packets that two captures have, CAPTURES_OF_PAIR: `ahead_ns`: how much later the second does."""
+    pair = ("capture_id_counted", "capture_id")
+    one, other = CAPTURES_OF_PAIR
+    in_order = pl.when(pl.col(pair[0]) < pl.col(pair[1]))
+    return both.filter(pl.col(pair[0]) != pl.col(pair[1])).select(
+        pl.min_horizontal(pair).alias(one),
+        pl.max_horizontal(pair).alias(other),
+        in_order.then("ahead_ns").otherwise(-pl.col("ahead_ns")),
+    )
+
+
+def _unread_by_all(
+    copies: pl.DataFrame, streams: pl.DataFrame, stream_gaps: pl.DataFrame, quarantine: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns `stream_id`, `stream_offset`, `length` and `missing` of what neither a stream nor a copy of it has.
+
+    `missing`: no capture has the bytes of the stream that counts; else they are in quarantine.
+    """
+    gaps = stream_gaps.select(*RANGE, missing=_ONE)
+    ranges = pl.concat([gaps, quarantine.select(*RANGE, missing=_NONE)])
+    own = ranges.join(copies, on="stream_id", how="anti").with_columns(unread=_ONE, held=_NONE)
+    size = pl.col("recovered_bytes") + pl.col("missing_bytes")
+    extents = streams.select("stream_id", stream_offset=_NONE, length=size, held=_ONE)
+    held = _moved(pl.concat([extents, ranges.select(*RANGE, held=-_ONE)]), copies).select(
+        "length", "held", stream_id="at_stream", stream_offset="at_offset", unread=_NONE, missing=_NONE
+    )
+    place = pl.col("stream_offset")
+    return (
+        pl.concat([*_changes(own), *_changes(held)])
+        .group_by(PLACE)
+        .agg(pl.sum(*_TOTALS))
+        .sort(place)
+        .with_columns(
+            (place.shift(-1) - place).over("stream_id").alias("length"), pl.col(*_TOTALS).cum_sum().over("stream_id")
+        )
+        .filter(pl.col("unread") > 0, pl.col("held") == 0, pl.col("length") > 0)
+        .select(*RANGE, pl.col("missing") > 0)
+    )
+
+
+def _changes(ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Returns by how much the totals rise at the start of each range, and at its end."""
+    end = pl.col("stream_offset") + pl.col("length")
+    return ranges.select(*PLACE, *_TOTALS), ranges.select("stream_id", end.alias("stream_offset"), -pl.col(*_TOTALS))
+
+
+def _whole(streams: pl.DataFrame, copies: pl.DataFrame, missing: pl.DataFrame) -> pl.DataFrame:
     """Returns the streams that count, with bytes, acknowledgments and beginning of both themselves and their copies.
 
     `missing` are ranges that no capture has.
@@ -160,7 +208,18 @@ def whole(streams: pl.DataFrame, copies: pl.DataFrame, missing: pl.DataFrame) ->
     )
 
 
-def named_by_copies(handshakes: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """Returns the handshakes on the streams that count, those of copies among them."""
-    named = handshakes.join(copies.select("stream_id", "copy_of"), on="stream_id", how="left")
-    return named.with_columns(stream_id=pl.coalesce("copy_of", "stream_id")).drop("copy_of")
+def with_copies(ends: pl.DataFrame, copied: pl.DataFrame) -> pl.DataFrame:
+    """Returns ENDS: those of the streams that count, which are given, and of their copies the same."""
+    shared = ends.select(pl.col("stream_id").alias("copy_of"), pl.exclude(copied.columns))
+    return pl.concat([ends, copied.join(shared, on="copy_of").select(ends.columns)])
+
+
+def rename_copies(streams: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """Returns the rows of STREAMS of which `copy_of` is not what it should be."""
+    now = copies.select("stream_id", now="copy_of")
+    return (
+        streams.join(now, on="stream_id", how="left")
+        .filter(pl.col("copy_of").ne_missing(pl.col("now")))
+        .with_columns(copy_of="now")
+        .select(streams.columns)
+    )

@@ -27,13 +27,7 @@ def captured_twice(ends: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@derives(
-    ("capture_id",),
-    columns={
-        "captures": ("capture_id", "uri", "clock_steps", "first_captured_at"),
-        "messages": ("capture_id", *PLACE, "last_frame"),
-    },
-)
+@derives(("capture_id",), columns={"messages": ("capture_id", *PLACE, "last_frame")})
 def clock_steps(captures: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
     """Returns rows for `clock_stepped`, a row per capture; `messages` are at least those of captures that have steps.
 

@@ -108,7 +108,7 @@ def addresses_seen(verdicts: pl.DataFrame) -> pl.DataFrame:
     return streams.with_columns(address_of_stream().alias("address")).drop_nulls("address").group_by(_SENDER).agg(times)
 
 
-@derives(SEQUENCE, columns={"verdicts": (*_OF_MESSAGE, "stream_id", "accepted"), "findings": SEQUENCE})
+@derives(SEQUENCE, columns={"verdicts": (*_OF_MESSAGE, "stream_id", "accepted")})
 def messages_sent(verdicts: pl.DataFrame, outcomes: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
     """Returns how many messages came from each address, in the sequences that have an unusual outcome or a finding.
 

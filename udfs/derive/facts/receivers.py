@@ -104,10 +104,7 @@ def in_last_sequence(repeated: pl.DataFrame, sequences: pl.DataFrame) -> pl.Data
 
 @derives(
     ("stream_id",),
-    columns={
-        "messages": (*PLACE, "message_class", "correlation_id", "captured_ns", "captured_at"),
-        "ends": ("stream_id", "session_id"),
-    },
+    columns={"messages": (*PLACE, "message_class", "correlation_id", "captured_ns", "captured_at")},
 )
 def negative_acks(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
     """Returns the administration messages that are negative acknowledgments, each with its `key`."""

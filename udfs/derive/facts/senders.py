@@ -1,72 +1,46 @@
 """Counts what a sender's messages show, whatever their verdicts: clocks, message IDs, addresses and transactions."""
 
-from collections.abc import Sequence
-
 import polars as pl
 
 from schemas.replay import Reason
 from schemas.wire import UNLIMITED
-from udfs.derive.columns import PLACE, count, count_distinct, key_at, null, row_key, timestamp
+from udfs.derive.columns import PLACE, count, key_at, row_key, timestamp
 from udfs.derive.frames import Frames, derives
 from udfs.replay.words import NS
 
-_HALF = 1 << 31  # of the 32 bits of a MessageID
 _LIMITS = ("time_to_reach_queue", "time_to_be_received")
 _CAPTURED_S, _SENT_S = pl.col("captured_ns") // NS, pl.col("sent_at").dt.timestamp("us") // 1_000_000
 _SENDER = "source_queue_manager"
-_SENT = ("sender_guid", "address", "scope_key", "tx_sequence_id", "tx_sequence_number", "accepted", "reason")
+SENT = (*PLACE, "scope_key", "tx_sequence_id", "tx_sequence_number", "accepted", "reason", "content_hash")
+"""Columns of VERDICTS that `find_conflicts` reads."""
 _SLOT = ("sender_guid", "scope_key", "tx_sequence_id", "tx_sequence_number")
-_CONFLICT = ("sender_guid", "key", "other_key", "scope_key", "tx_sequence_id")
+_CONFLICT = ("key", "other_key", "scope_key", "tx_sequence_id")
 
 
 @derives(
     (_SENDER,),
     columns={
         "messages": (
-            *(_SENDER, "stream_id", "stream_offset", "message_id", "message_id_ordinal", "sent_at", "captured_ns"),
-            *("captured_at", "destination_queue", "time_to_reach_queue", "time_to_be_received", "tx_sequence_id"),
+            *(_SENDER, "stream_id", "stream_offset", "message_id", "sent_at", "captured_ns", "captured_at"),
+            *("destination_queue", *_LIMITS),
         ),
         "verdicts": (_SENDER, "message_id", "accepted"),
     },
 )
-def facts_of_senders(messages: pl.DataFrame, verdicts: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Returns `expired`, rows of `expired_by_stream`, and `around_falls`, those of `messages_around_falls`: few rows.
+def expired_by_stream(messages: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
+    """Returns per stream and queue how many messages had expired and were not accepted, `messages`, and the first.
 
-    All rows of whole senders, `source_queue_manager`.
+    They outlived TimeToReachQueue or TimeToBeReceived. The age of a message is by two clocks; the least age of a
+    sender's messages, which is their difference at most, is subtracted. All rows of whole senders are there.
     """
-    return {
-        "expired": expired_by_stream(outlived_messages(messages), verdicts),
-        "around_falls": messages_around_falls(messages, fallen_ordinals(messages)),
-    }
-
-
-def outlived_messages(messages: pl.DataFrame) -> pl.DataFrame:
-    """Returns the messages that outlived TimeToReachQueue or TimeToBeReceived, all of whole senders.
-
-    The age of a message is by two clocks; the least age of a sender's messages, which is their difference at most, is
-    subtracted.
-    """
+    of_first = ("captured_ns", "captured_at", "key", "age_s", *_LIMITS)
     age_s = _CAPTURED_S - _SENT_S
     outlived = ((pl.col(name) != UNLIMITED) & (pl.col("age_s") > pl.col(name)) for name in _LIMITS)
-    return (
-        messages.with_columns(age_s=age_s - age_s.min().over(_SENDER))
-        .filter(pl.any_horizontal(outlived))
-        .select(
-            *(_SENDER, "message_id", "stream_id", "destination_queue", "captured_ns", "captured_at", "age_s", *_LIMITS),
-            row_key().alias("key"),
-        )
-    )
-
-
-def expired_by_stream(late: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Returns per stream and queue how many `outlived_messages` were not accepted, `messages`, and the first of them.
-
-    Verdicts on all messages with the IDs of those that are late are there: those of whole senders, for example.
-    """
+    late = messages.with_columns(age_s=age_s - age_s.min().over(_SENDER)).filter(pl.any_horizontal(outlived))
     accepted = verdicts.filter("accepted").join(late, on="message_id", how="semi")
-    of_first = ("captured_ns", "captured_at", "key", "age_s", *_LIMITS)
     return (
         late.join(accepted, on="message_id", how="anti")
+        .with_columns(row_key().alias("key"))
         .sort("captured_ns", "key")
         .group_by("stream_id", "destination_queue")
         .agg(count().alias("messages"), pl.col(of_first).first())
@@ -84,96 +58,6 @@ def expired_on_arrival(expired: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFram
             pl.col("captured_at").first().alias("found_at"),
             pl.col("key", "age_s", *_LIMITS).first(),
         )
-    )
-
-
-def fallen_ordinals(messages: pl.DataFrame) -> pl.DataFrame:
-    """Returns a row per sender and second of SentTime, `sent_s`, in which a MessageID is below one before that second.
-
-    `least` is the lowest in it, `most_before` the highest in the last second before, `sent_s_before`. A wrap does not
-    count. All messages of a sender are there.
-    """
-    ordinal = pl.col("message_id_ordinal")
-    seconds = messages.group_by(_SENDER, _SENT_S.alias("sent_s")).agg(least=ordinal.min(), most=ordinal.max())
-    before = [pl.col(name).shift().over(_SENDER).alias(f"{name}_before") for name in ("most", "sent_s")]
-    fall = pl.col("most_before") - pl.col("least")
-    return (
-        seconds.filter(pl.col("sent_s").is_not_null())
-        .sort(_SENDER, "sent_s")
-        .with_columns(before)
-        .filter((fall > 0) & (fall < _HALF))
-    )
-
-
-def messages_around_falls(messages: pl.DataFrame, fallen: pl.DataFrame) -> pl.DataFrame:
-    """Returns the messages with the MessageID `n` before a fall, `side` 0, and after it, 1; the first on each stream.
-
-    `fallen_s` is the second of SentTime after the fall; `fallen` are those of `fallen_ordinals`. All messages of those
-    seconds are there.
-    """
-    sides = pl.concat(
-        fallen.select(
-            _SENDER,
-            pl.col("sent_s").alias("fallen_s"),
-            pl.lit(side, pl.Int64).alias("side"),
-            pl.col(sent_s).alias("sent_s"),
-            pl.col(n).alias("n"),
-        )
-        for side, sent_s, n in ((0, "sent_s_before", "most_before"), (1, "sent_s", "least"))
-    )
-    around = messages.select(
-        *(_SENDER, "stream_id", "captured_ns", "captured_at", "destination_queue", "tx_sequence_id", "stream_offset"),
-        _SENT_S.alias("sent_s"),
-        pl.col("message_id_ordinal").alias("n"),
-    ).join(sides, on=(_SENDER, "sent_s", "n"))
-    return first_rows(
-        around.with_columns(row_key().alias("key")).drop("stream_offset", "sent_s"),
-        (_SENDER, "fallen_s", "side", "stream_id"),
-        ("captured_ns", "key"),
-    )
-
-
-def ordinal_regressed(around_falls: pl.DataFrame, ends: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows for `ordinal_regressed`, a row per sender whose MessageID falls while SentTime rises.
-
-    Both are given when a message is sent, so resends and the order of commits have no influence. Scope and sequence are
-    those of the first message after the fall, if it is transactional. `around_falls` are `messages_around_falls`, all
-    of a sender, as are `sequences`.
-    """
-    fallen_s = pl.col("fallen_s")
-    placed = first_rows(
-        around_falls.join(ends.select("stream_id", "session_id"), on="stream_id"),
-        (_SENDER, "fallen_s", "side"),
-        ("captured_ns", "key"),
-    )
-    falls = placed.group_by(_SENDER).agg(count_distinct("fallen_s").alias("messages"))
-    first = placed.filter(fallen_s == fallen_s.min().over(_SENDER))
-    before, after = (
-        first.filter(pl.col("side") == side).rename({"n": f"ordinal_{name}", "key": f"key_{name}"})
-        for side, name in enumerate(("before", "after"))
-    )
-    after = after.rename({"captured_at": "found_at"}).select(
-        *(_SENDER, "ordinal_after", "key_after", "found_at", "session_id", "destination_queue", "tx_sequence_id")
-    )
-    scopes = _likely_scopes(after, sequences)
-    return (
-        falls.join(before.select(_SENDER, "ordinal_before", "key_before"), on=_SENDER, how="left")
-        .join(after, on=_SENDER, how="left")
-        .join(scopes, on=_SENDER, how="left")
-        .with_columns(pl.when(pl.col("scope_key").is_not_null()).then("tx_sequence_id").otherwise(null(pl.UInt64)))
-    )
-
-
-def _likely_scopes(messages: pl.DataFrame, sequences: pl.DataFrame) -> pl.DataFrame:
-    """Returns the scope of each sender's message: of those with its sequence, one that names its session or queue."""
-    scope_key = pl.col("scope_key")
-    fits = (scope_key.str.contains(pl.col(name), literal=True) for name in ("session_id", "destination_queue"))
-    scopes = messages.join(sequences.select(_SENDER, "tx_sequence_id", "scope_key"), on=(_SENDER, "tx_sequence_id"))
-    return (
-        scopes.select(_SENDER, "scope_key", pl.any_horizontal(fits).fill_null(False).alias("fits"))
-        .sort("fits", "scope_key")
-        .group_by(_SENDER)
-        .agg(scope_key.last())
     )
 
 
@@ -207,23 +91,18 @@ def streams_of_several(ends: pl.DataFrame) -> pl.DataFrame:
     return counting.select("stream_id", "sender_guid", "address").join(_places(ends), on="sender_guid", how="semi")
 
 
-@derives(("stream_id",), columns={"verdicts": (*_SENT[2:], "content_hash", *PLACE)})
-def sent_by_several(verdicts: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-    """Returns what `find_conflicts` reads of the verdicts on messages on the streams of `streams_of_several`."""
-    return verdicts.join(streams, on="stream_id").select(*_SENT, "content_hash", "stream_id", "stream_offset")
-
-
 @derives(("sender_guid",))
 def find_conflicts(sent: pl.DataFrame) -> pl.DataFrame:
     """Returns `conflict`, the keys of two messages that cannot be of one machine, for each `sender_guid` that has such.
 
-    Beside it are `scope_key` and `tx_sequence_id` of the message that suffers. `sent` are all of `sent_by_several` with
-    a `sender_guid`.
+    Beside it are `scope_key` and `tx_sequence_id` of the message that suffers. `sent` are SENT of all verdicts on
+    messages on `streams_of_several`, with the columns of these.
     """
-    conflicts = pl.concat([_under_one_number(sent), _behind_another(sent)])
-    first = first_rows(conflicts, ("sender_guid",), _CONFLICT[1:])
-    return first.select(
-        "sender_guid", pl.concat_list("key", "other_key").alias("conflict"), "scope_key", "tx_sequence_id"
+    return (
+        pl.concat(of.select("sender_guid", *_CONFLICT) for of in (_under_one_number(sent), _behind_another(sent)))
+        .sort(_CONFLICT)
+        .unique("sender_guid", keep="first", maintain_order=True)
+        .select("sender_guid", pl.concat_list("key", "other_key").alias("conflict"), "scope_key", "tx_sequence_id")
     )
 
 
@@ -231,43 +110,33 @@ def _under_one_number(sent: pl.DataFrame) -> pl.DataFrame:
     """Returns the pairs of different messages with one number, from two addresses."""
     of_message = ("address", "content_hash", "key")
     address = pl.col("address")
-    slots = sent.group_by(_SLOT).agg(address.min().alias("least"), address.max().alias("most"))
-    slots = slots.filter(pl.col("least") < pl.col("most")).select(_SLOT)
     return (
-        sent.join(slots, on=_SLOT, how="semi")
+        sent.filter(address.min().over(_SLOT) < address.max().over(_SLOT))
         .with_columns(row_key().alias("key"))
         .sort(of_message)
         .group_by(_SLOT)
         .agg(pl.col(of_message).first(), pl.col(of_message).last().name.prefix("other_"))
-        .filter((address < pl.col("other_address")) & (pl.col("content_hash") != pl.col("other_content_hash")))
-        .select(_CONFLICT)
+        .filter(pl.col("content_hash") != pl.col("other_content_hash"))
     )
 
 
 def _behind_another(sent: pl.DataFrame) -> pl.DataFrame:
     """Returns accepted messages, with those of lower sequences that came from another address and are refused."""
     sequence, of_scope = pl.col("tx_sequence_id"), ("sender_guid", "scope_key")
-    accepted = sent.filter("accepted")
-    last = _with_highest(accepted, (*of_scope, "address"))
     two = (  # of two addresses one is another than that of a message, whichever this is
-        last.sort("highest", "key", descending=True).group_by(of_scope, maintain_order=True).head(2)
-    )
-    stale = sent.filter(pl.col("reason") == Reason.STALE_SEQUENCE.value)
-    return (
-        stale.with_columns(row_key().alias("other_key"))
-        .join(two.rename({"address": "elsewhere"}), on=of_scope)
-        .filter((pl.col("elsewhere") != pl.col("address")) & (pl.col("highest") > sequence))
-        .select(_CONFLICT)
-    )
-
-
-def _with_highest(accepted: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Returns the `highest` sequence of each group, and the greatest `key` of a message in it."""
-    sequence = pl.col("tx_sequence_id")
-    return (
-        accepted.filter(sequence == sequence.max().over(by))
-        .group_by(by)
+        sent.filter("accepted")
+        .filter(sequence == sequence.max().over(*of_scope, "address"))
+        .group_by(*of_scope, elsewhere="address")
         .agg(sequence.first().alias("highest"), row_key().max().alias("key"))
+        .sort("highest", "key", descending=True)
+        .group_by(of_scope, maintain_order=True)
+        .head(2)
+    )
+    return (
+        sent.filter(pl.col("reason") == Reason.STALE_SEQUENCE.value)
+        .with_columns(row_key().alias("other_key"))
+        .join(two, on=of_scope)
+        .filter((pl.col("elsewhere") != pl.col("address")) & (pl.col("highest") > sequence))
     )
 
 
@@ -292,11 +161,9 @@ def _places(ends: pl.DataFrame) -> pl.DataFrame:
 
 @derives(("scope_key",))
 def broken_transactions(transactions: pl.DataFrame) -> Frames:
-    """Returns rows for `broken_transactions` that are torn, interleaved or delivered in part."""
-    whole = transactions.with_columns(has_lost=pl.lit(value=True))
+    """Returns rows for `broken_transactions` that are torn or delivered in part."""
     return {
-        "torn": _broken(whole.filter("torn_by_sender")),
-        "interleaved": _broken(whole.filter("interleaved")),
+        "torn": _broken(transactions.filter("torn_by_sender").with_columns(has_lost=pl.lit(value=True))),
         "partly": _broken(transactions.filter("partly_delivered").with_columns(has_lost=pl.col("lost") > 0)),
     }
 
@@ -314,8 +181,3 @@ def _broken(transactions: pl.DataFrame) -> pl.DataFrame:
             count().alias("messages"),
         )
     )
-
-
-def first_rows(rows: pl.DataFrame, by: Sequence[str], order: Sequence[str]) -> pl.DataFrame:
-    """Returns the first row of each group in the order of these columns, in which null comes first."""
-    return rows.sort(order).unique(by, keep="first", maintain_order=True)

@@ -56,7 +56,6 @@ def is_late() -> pl.Expr:
 @derives(
     ("stream_id",),
     columns={
-        "streams": ("stream_id", "closed", "acked_bytes", "recovered_bytes", "missing_bytes"),
         "packets": (*PLACE, "size"),
         "verdicts": ("scope_key", *PLACE),
     },

@@ -252,25 +252,6 @@ def expired_on_arrival(
     return Told(FindingKind.EXPIRED_ON_ARRIVAL, Severity.WARNING, sentence, [key])
 
 
-def ordinal_regressed(
-    *,
-    messages: int,
-    source_queue_manager: str,
-    ordinal_before: int | None,
-    ordinal_after: int | None,
-    key_before: str | None,
-    key_after: str | None,
-    **_: object,
-) -> Told:
-    """A sender whose message IDs fell so often while SentTime rose ([MS-MQQB] 3.1.1.3 MessageIdOrdinal)."""
-    sentence = (
-        f"The message IDs of sender {source_queue_manager} fell {counted(messages, 'time')} while its clock went on, "
-        f"the first time from {known(ordinal_before)} to {known(ordinal_after)}: the sender was restored from a "
-        "backup, another machine uses its identity, or its clock was set back."
-    )
-    return Told(FindingKind.ORDINAL_REGRESSED, Severity.WARNING, sentence, [key_before, key_after])
-
-
 def two_addresses(
     *,
     messages: int,
@@ -310,8 +291,6 @@ def broken_transactions(
     sentence = {
         FindingKind.TORN_TRANSACTION: f"{head} torn: the number next to {one_or_many(messages, 'it', 'them')} was "
         f"seen, and no message is marked as the first or as the last. {first}.",
-        FindingKind.INTERLEAVED_TRANSACTION: f"{head} interleaved: messages of another transaction have numbers "
-        f"between {one_or_many(messages, 'its own', 'their own')}. {first}.",
         FindingKind.TRANSACTION_PARTLY_DELIVERED: f"{head} delivered only in part. {first}, of which "
         f"{' and '.join(parts)}.",
     }[kind]
