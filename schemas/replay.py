@@ -212,8 +212,8 @@ VERDICTS = Table(
             LONG,
             "Runs of bytes of the scope before it that are missing or unreadable, and messages before it that may have "
             "reached the receiver over a connection whose receiver is unknown, and messages whose place is in doubt "
-            "because the clocks of two captures differ; counted from the OrderAck, or the previous warehouse, that "
-            "fixed the state of the scope's first message.",
+            "because the clocks of two captures differ; counted from the OrderAck that fixed the state of the scope's "
+            "first message.",
             nullable=False,
         ),
         Column(
@@ -265,31 +265,6 @@ SEQUENCES = Table(
         Column("last_accepted_number", U32, "Highest TxSequenceNumber accepted; null for none."),
         _FIRST_AT,
         _LAST_AT,
-    ),
-)
-
-STATES = Table(
-    "states",
-    "One row per scope: the receiver's state after the last message, in this warehouse or in the previous one "
-    "(`continue_from`).",
-    ("scope_key",),
-    (
-        SCOPE_KEY,
-        SOURCE,
-        Column("session_id", STRING, "Session of its last message.", nullable=False),
-        Column("tx_sequence_id", U64, "IncomingTxSequenceID after the last message, unsigned.", nullable=False),
-        replace(TX_SEQUENCE, nullable=False),
-        Column("tx_sequence_number", U32, "IncomingTxSequenceNumber after it.", nullable=False),
-        Column("reject_count", LONG, "TxMessageRejectCount after it.", nullable=False),
-        Column(
-            "assumed",
-            BOOL,
-            "The state rests on an unknown arrival that no OrderAck covered, and no previous number of 0 set it since.",
-            nullable=False,
-        ),
-        Column("messages", LONG, "Messages judged in this warehouse; 0 if all were in an earlier one.", nullable=False),
-        replace(_LAST_AT, comment="Time of the latest message, UTC."),
-        Column("last_captured_ns", LONG, "The same in ns since 1970; null when no message has a time."),
     ),
 )
 

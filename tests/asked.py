@@ -12,7 +12,7 @@ from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, ST
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.outcomes import OUTCOMES
 from schemas.pings import PINGS
-from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 
 
@@ -106,11 +106,6 @@ ASKED: Mapping[Table, Asked] = {
         "Which sequences lost messages?",
         "SELECT source_queue_manager, tx_sequence, delivered, lost, pending, first_captured_at\n"
         "FROM sequences WHERE lost + pending > 0 ORDER BY first_captured_at",
-    ),
-    STATES: Asked(
-        "Where does each receiver stand now?",
-        "SELECT scope_key, tx_sequence, tx_sequence_number, reject_count, last_captured_at\n"
-        "FROM states ORDER BY reject_count DESC",
     ),
     TRANSACTIONS: Asked(
         "Which transactions are torn, or were delivered in part only?",

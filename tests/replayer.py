@@ -41,15 +41,6 @@ class Peers(NamedTuple):
     mid_stream: bool
 
 
-class State(NamedTuple):
-    """The state of a scope's receiver after its last message, the number of messages, and the time of the latest."""
-
-    pair: Pair
-    rejects: int
-    taken: int
-    latest_ns: int | None
-
-
 class Receiver:
     """The state of the final destination for one scope; `fixed` is the initial state, None if it is not known."""
 
@@ -162,14 +153,13 @@ def chosen(messages: Iterable[Row], at: dict[str, Peers]) -> dict[tuple[str, str
     return {who: "session" if more > 0 else "queue" for who, more in found.items()}
 
 
-def merged(
-    streams: dict[str, list[Row | None]], at: dict[str, Peers], opened: int, *, arrived: bool = False
-) -> Iterator[Row | None]:
+def merged(streams: dict[str, list[Row | None]], at: dict[str, Peers], opened: int) -> Iterator[Row | None]:
     """Yields messages in replay order, and None for unread bytes before them.
 
     Of the next messages of all streams, the earliest comes first; a stream without messages counts when it begins. On
-    a stream captured from mid-stream, bytes are unread before its first message if others `arrived` before it.
+    a stream captured from mid-stream, bytes are unread before its first message if others arrived before it.
     """
+    arrived = False
     left = {stream: list(reversed(items)) for stream, items in streams.items()}
 
     def due(stream: str) -> tuple[int, int, str]:
@@ -227,19 +217,7 @@ def legs_of_sources(messages: list[Row], at: dict[str, Peers]) -> dict[str, list
 def verdicts(
     tables: Rows, *, reading: str, scope: str, disputed: Callable[[list[Row]], set[Key]] = lambda _: set()
 ) -> dict[Key, Fate]:
-    """Returns the fate of each transactional message at its final destination."""
-    return judged(tables, {}, reading=reading, scope=scope, disputed=disputed)[0]
-
-
-def judged(
-    tables: Rows,
-    before: dict[Scope, State],
-    *,
-    reading: str,
-    scope: str,
-    disputed: Callable[[list[Row]], set[Key]] = lambda _: set(),
-) -> tuple[dict[Key, Fate], dict[Scope, State]]:
-    """Returns the fate of each transactional message at its final destination, and the states `before`, updated.
+    """Returns the fate of each transactional message at its final destination.
 
     `disputed` names those messages of a scope whose order the clocks of captures leave in doubt.
     """
@@ -269,7 +247,6 @@ def judged(
         senders[end.session].add(source)
     acks = order_acks(tables["acks"], at, senders)
     found: dict[Key, Fate] = {}
-    after = {key: state._replace(taken=0) for key, state in before.items()}
     for key, rows in in_scope.items():
         places: dict[str, list[tuple[int, Row | None]]] = defaultdict(list)
         for row in rows:
@@ -303,15 +280,9 @@ def judged(
             and (key[0] != "queue" or ack[1] == first["tx_sequence_id"])
         ]
         told = [((identity, number), ns) for ns, identity, number in sorted(earlier)[-1:]]
-        stood = [
-            (state.pair, state.latest_ns)
-            for state in filter(None, [before.get(key)])
-            if state.latest_ns is not None and first["captured_ns"] is not None
-            if state.latest_ns < first["captured_ns"]
-        ]
-        fixed, opened = max(told + stood, default=(None, 0))
+        fixed, opened = max(told, default=(None, 0))
         receiver_state = Receiver(fixed, literal=reading == "literal")
-        for message_or_gap in merged(streams, at, opened, arrived=bool(stood)):
+        for message_or_gap in merged(streams, at, opened):
             if message_or_gap is None:
                 receiver_state.bytes_missing = True
                 continue
@@ -322,7 +293,4 @@ def judged(
             )
             by_clocks = fate.reason == "capture_gap" and row_key in in_doubt
             found[row_key] = fate._replace(reason="clocks_differ") if by_clocks else fate
-        latest = max((row["captured_ns"] for row in rows if row["captured_ns"] is not None), default=None)
-        assert receiver_state.state
-        after[key] = State(receiver_state.state, receiver_state.rejects, receiver_state.taken, latest)
-    return found, after
+    return found

@@ -8,8 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 from pyspark.sql import SparkSession
-from replay_tables import NULL, T0, Tables, fates, replay, states_after
-from replayer import State, judged, verdicts
+from replay_tables import NULL, T0, Tables, fates, replay
+from replayer import verdicts
 from tiers import seeds
 
 from jobs.engine.on_spark import OnSpark
@@ -153,27 +153,6 @@ def night(rng: random.Random, messages: int) -> Tables:
     return tables
 
 
-def cut(rng: random.Random, tables: Tables) -> tuple[Tables, Tables]:
-    """Splits a night into two warehouses; some sessions continue in the second one, on connections in mid-stream."""
-    halves, streams = (Tables(), Tables()), {row["stream_id"]: row for row in tables.rows["streams"]}
-    first_ns = {row["connection_id"]: T0 + 10_000 + rng.choice([0, 0, *range(20)]) * 500 for row in streams.values()}
-    for name in ("messages", "acks"):
-        for row in tables.rows[name]:
-            begins: int = first_ns[streams[row["stream_id"]]["connection_id"]]
-            halves[(row["captured_ns"] or T0) >= begins].rows[name].append(row)
-    for name in ("stream_gaps", "quarantine"):
-        for row in tables.rows[name]:
-            halves[rng.random() < 0.5].rows[name].append(row)
-    begun = {row["stream_id"] for row in halves[0].rows["messages"]}
-    for half in halves:
-        half.rows["handshakes"] = tables.rows["handshakes"]
-        half.rows["streams"] = [
-            row | ({"mid_stream": True} if half is halves[1] and row["stream_id"] in begun else {})
-            for row in streams.values()
-        ]
-    return halves
-
-
 # --- the tests ------------------------------------------------------------------------------------------------------
 
 
@@ -192,20 +171,6 @@ def test_two_replayers_agree(tables: Tables, sources: Sources[pl.DataFrame], rea
     expected = verdicts(tables.rows, reading=reading, scope=scope)
     found = fates(replay(sources, reading=reading, scope=scope).verdicts)
     assert [one for one in expected.keys() | found.keys() if expected.get(one) != found.get(one)] == []
-
-
-@pytest.mark.parametrize("reading", Reading)
-def test_two_replayers_agree_on_scopes_that_a_later_warehouse_resumes(tables: Tables, reading: Reading) -> None:
-    halves = cut(random.Random(19), tables)
-    stood: pl.DataFrame | None = None
-    before: dict[tuple[str, ...], State] = {}
-    for half in halves:
-        expected, before = judged(half.rows, before, reading=reading, scope="auto")
-        found = replay(half.sources(states_before=stood), reading=reading)
-        assert fates(found.verdicts) == expected
-        stood = found.states
-        assert states_after(found) == {" ".join(key): (*state.pair, *state[1:]) for key, state in before.items()}
-    assert expected != verdicts(halves[1].rows, reading=reading, scope="auto")
 
 
 @pytest.mark.parametrize("reading", Reading)

@@ -137,7 +137,6 @@ def test_it_says_why_it_judges_nothing(nights: Path, tmp_path: Path) -> None:
 
     assert why(tmp_path / "new") == "nothing was replayed yet"
     assert "other options" in why(nights, scope="queue")
-    assert "every replay" in why(nights, continue_from="earlier")
     with publish_lock.hold(Warehouse(NO_SPARK, str(nights)), 60) as (warehouse, _):
         assert "in_memory_messages" in audit.step(warehouse, config(nights))["not_judged_again"]
     with held(nights) as warehouse:

@@ -1,19 +1,18 @@
-"""The replay: the documents' trace, a reviewed sequence, ends of streams, and what an earlier warehouse left.
+"""The replay: the documents' trace, a reviewed sequence, and ends of streams.
 
 tests/test_agreement.py compares it with a second replayer.
 """
 
 from collections import Counter
-from collections.abc import Iterable
 from random import Random
 from typing import Any
 
 import polars as pl
 import pytest
 from random_troubles import troubled
-from replay_tables import NULL, T0, Replayed, Row, Tables, fates, frame, replay, rows_of
+from replay_tables import T0, Replayed, Row, Tables, fates, replay, rows_of
 
-from schemas.replay import ENDS, STATES, Reading, Scope
+from schemas.replay import Reading, Scope
 from udfs.derive.replay import marks
 from udfs.replay import groups
 
@@ -157,92 +156,14 @@ def test_unread_ranges_count_for_each_scope_of_their_stream() -> None:
     }
 
 
-# --- scopes resumed from the previous warehouse -----------------------------------------------------------------------
+# --- the ends of streams, by handshakes here and on other connections -------------------------------------------------
 
-A, B_, C, D, SOURCE = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abcde")
-WAY, BACK = "10.0.0.1:50000>10.0.0.2:1801", "10.0.0.2:1801>10.0.0.1:50000"
-
-
-ASSUMED = {"assumed": [True] * 4, "acknowledged": [True, True, False, False], "set": [True, True, True, False]}
-"""By sender, whose state the previous warehouse assumed: whether that before each message is, and the last one."""
+A, B_, C = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abc")
 
 
-def stood(source: str) -> dict[str, Any]:
-    """Returns a row of STATES: number 5, which is assumed."""
-    row = {"scope_key": f"queue {source} queue", "source_queue_manager": source, "session_id": f"{A}->{B_}"}
-    row |= {"tx_sequence": "2038-01-19T03:14:07Z#4294967295"}
-    figures = {"tx_sequence_id": S1, "tx_sequence_number": 5, "messages": 5, "reject_count": 0}
-    return row | figures | {"assumed": True, "last_captured_ns": T0 - 10}
-
-
-def later_night(tables: Tables, numbers: Iterable[int], source: str = SOURCE) -> None:
-    """Adds a connection in mid-stream with messages of these numbers, and nothing that names its peers.
-
-    That of another source has its name, as its addresses have.
-    """
-    way, back, client = (WAY, BACK, "10.0.0.1") if source == SOURCE else (f"{source}>", f"{source}<", f"ip-{source}")
-    tables.stream(f"{way}#0", client, "10.0.0.2", connection_id=source, mid_stream=True)
-    tables.stream(f"{back}#0", "10.0.0.2", client, connection_id=source, from_initiator=False, mid_stream=True)
-    for i, number in enumerate(numbers):
-        tables.message((f"{way}#0", i), T0 + i, (S1, number, number - 1), source_queue_manager=source)
-
-
-def known() -> pl.DataFrame:
-    """Returns the row of ENDS of an earlier stream between these ports."""
-    guids = {"sender_guid": A, "receiver_guid": B_}
-    return frame(ENDS, [guids | {"stream_id": f"{WAY}#3", "address": "10.0.0.1", "last_ns": T0 - 10}])
-
-
-@pytest.fixture(scope="module")
-def resumed() -> Replayed:
-    """What one replay says of scopes that a previous warehouse left."""
-    tables = Tables()
-    later_night(tables, [5, 6])  # of a router
-    for row, destination in zip(tables.rows["messages"], (A, B_), strict=True):
-        row["queue_manager_address"] = destination
-    for source in ASSUMED:
-        later_night(tables, [6, 7, 8], source)
-    for row, later_ns in zip(tables.rows["messages"][2:], (0, 2_000, 4_000) * 3, strict=True):
-        row["captured_ns"] = T0 + later_ns
-    new = {"tx_sequence_id": S1 + 1, "tx_sequence_number": 1, "previous_tx_sequence_number": 0}
-    tables.rows["messages"][-1] |= new  # with it the state of `set` is sure
-    tables.ack("acknowledged<#0", T0 + 3_000, (S1, 6))
-    return replay(tables.sources(states_before=frame(STATES, map(stood, ASSUMED)), ends_before=known()))
-
-
-def test_a_router_is_known_over_a_connection_in_mid_stream(resumed: Replayed) -> None:
-    assert [key for key in verdict_of(resumed) if key[0] == f"{WAY}#0"] == [(f"{WAY}#0", 1)]
-
-
-@pytest.mark.parametrize("source", ASSUMED)
-def test_a_state_that_was_assumed_stays_so_until_an_order_ack_covers_it(resumed: Replayed, source: str) -> None:
-    found = verdict_of(resumed)
-    assert [found[f"{source}>#0", i].assumed for i in range(3)] == ASSUMED[source][:3]
-    assert [row.assumed for row in rows_of(resumed.states) if row.source_queue_manager == source] == ASSUMED[source][3:]
-
-
-def test_messages_on_an_assumed_state_have_an_unknown_outcome(resumed: Replayed) -> None:
-    assert {row.outcome for row in rows_of(resumed.outcomes) if row.source_queue_manager == "assumed"} == {"unknown"}
-
-
-# --- the ends of streams, by handshakes here, on other connections, and in the previous warehouse ---------------------
-
-
-def ends_of(tables: Tables, *before: dict[str, Any]) -> dict[str, Row]:
-    """Returns ENDS by stream; `before` are rows of the previous warehouse."""
-    found = replay(tables.sources(ends_before=frame(ENDS, before))).stream_ends
-    return {row.stream_id: row for row in rows_of(found)}
-
-
-def in_mid_stream(**columns: Any) -> Tables:
-    """Returns a stream between the ports of EARLIER."""
-    tables = Tables()
-    tables.stream(f"{WAY}#7", "1", "2", **{"mid_stream": True} | columns)
-    return tables
-
-
-LAST: dict[str, Any] = {"stream_id": f"{WAY}#3", "sender_guid": A, "receiver_guid": B_, "address": "1", "last_ns": 20}
-EARLIER = LAST | {"stream_id": f"{WAY}#2", "sender_guid": D, "last_ns": 10}
+def ends_of(tables: Tables) -> dict[str, Row]:
+    """Returns ENDS by stream."""
+    return {row.stream_id: row for row in rows_of(replay(tables.sources()).stream_ends)}
 
 
 def test_without_knowing_who_opened_a_connection_guids_have_no_side() -> None:
@@ -252,35 +173,13 @@ def test_without_knowing_who_opened_a_connection_guids_have_no_side() -> None:
     assert {row.session_id for row in ends_of(tables).values()} == {"1->2", "2->1"}
 
 
-@pytest.mark.parametrize(
-    ("columns", "before", "session"),
-    [
-        ({}, [LAST, EARLIER], f"{A}->{B_}"),
-        ({"mid_stream": False}, [LAST, EARLIER], "1->2"),
-        ({}, [LAST | {"sender_guid": None, "receiver_guid": None}, EARLIER], "1->2"),
-        ({}, [LAST | {"stream_id": "10.0.0.1:50001>10.0.0.2:1801#3"}], "1->2"),  # other ports
-        ({}, [LAST | {"last_ns": None}, EARLIER], f"{D}->{B_}"),
-        ({}, [LAST | {"last_ns": None}], "1->2"),
-        ({"from_initiator": False}, [LAST, EARLIER], f"{A}->{B_}"),
-    ],
-)
-def test_only_the_last_connection_between_the_same_ports_names_one_in_mid_stream(
-    columns: dict[str, Any], before: list[dict[str, Any]], session: str
-) -> None:
-    assert ends_of(in_mid_stream(**columns), *before)[f"{WAY}#7"].session_id == session
-
-
-def test_a_handshake_of_its_own_goes_before_the_earlier_night() -> None:
-    tables = in_mid_stream()
-    tables.rows["handshakes"].append({"stream_id": f"{WAY}#7", "client_guid": C, "server_guid": NULL})
-    assert ends_of(tables, LAST)[f"{WAY}#7"].session_id == f"{C}->2"
-
-
-def test_an_address_named_here_does_not_have_the_guid_of_the_earlier_night() -> None:
+def test_an_address_has_the_guid_that_a_handshake_elsewhere_gives_it() -> None:
     tables = Tables()
     tables.connection("x", "9", "1")
     tables.connection("y", "1", "8")
-    before = {"stream_id": "old#0", "sender_guid": D, "address": "1", "last_ns": 1}
-    assert ends_of(tables, before)["x>"].receiver_by_address == D
+    assert ends_of(tables)["x>"].receiver_by_address is None
     tables.handshake("y", A, B_)
-    assert ends_of(tables, before)["x>"].receiver_by_address == A
+    assert ends_of(tables)["x>"].receiver_by_address == A
+    tables.connection("z", "1", "8")
+    tables.handshake("z", C, B_)
+    assert ends_of(tables)["x>"].receiver_by_address is None

@@ -130,7 +130,7 @@ def _find_settled(
     if doubtful_scopes(now.flows, now.unread, now.ends, now.legs).height:
         progress("replay: all messages are judged: too many streams have unread bytes")
         return None
-    found = settle(tallies, find_touched(changes, last.read(ENDS), now), now)
+    found = settle(tallies, find_touched(tallies, changes, last.read(ENDS), now), now)
     kept = found["kept"]
     progress(
         f"replay: {found['messages'].height:,} of {now.messages.height:,} messages are judged, in "

@@ -55,7 +55,7 @@ def step(warehouse: Warehouse, config: Config) -> Summary:
         else:
             progress(f"maintain: {judged:,} messages are judged again: the tables of the replay are right")
 
-    derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, always=True, **recorded_options(config, ()))
+    derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, always=True, **recorded_options(config))
     return summary
 
 
@@ -80,9 +80,7 @@ def _why_not(warehouse: Warehouse, config: Config) -> str:
     """Returns why nothing can or need be judged again; an empty text if nothing speaks against it."""
     if not all(warehouse.has(table) for table in (*SOURCES, *REPLAYED)):
         return "nothing was replayed yet"
-    if config.continue_from:
-        return "with --continue-from every replay judges all messages"
-    read = sources_read(warehouse, "replay", REPLAYED, **recorded_options(config, ()))
+    read = sources_read(warehouse, "replay", REPLAYED, **recorded_options(config))
     if not read:
         return "the last replay was of another version or had other options, or its tables were changed since"
     if warehouse.versions(SOURCES) != read:

@@ -45,8 +45,6 @@ def run(config: Config) -> Summary:
     """
     if not config.captures:
         raise UsageError("Name what to look at: captures, folders, globs, or - for standard input.")
-    if config.continue_from:
-        warn("look: continue_from is left out of account, because look reads no tables: nightly does")
     names, muted = Names.read(config.names_file), read_muted(config.muted_file)
     with _captures(config) as (files, shown):
         engine = derive_tables(files, config, shown)

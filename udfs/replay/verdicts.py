@@ -34,7 +34,6 @@ class Chain(NamedTuple):
     number: int
     previous: int | None
     missing: int
-    assumed_until: int | None
     state_sequence: int | None
     state_number: int | None
     state_missing: int | None
@@ -61,8 +60,6 @@ class Judged(NamedTuple):
     conformant_number: int | None
     behind_gap: bool
     in_doubt: bool
-    doubt_order: int | None
-    initially_until: int | None
 
 
 def judge(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -128,8 +125,8 @@ def meet(state: State | None, message: Message) -> Meeting:
 class Scope:
     """Judges the messages of a scope one after another, and holds what they tell of the verdicts on further ones.
 
-    A verdict is in doubt where the state before it rests on a message that cannot be judged, or on an initial state
-    that was only assumed; that ends with an accepted message whose previous number is 0.
+    A verdict is in doubt where the state before it rests on a message that cannot be judged; that ends with an accepted
+    message whose previous number is 0.
     """
 
     def __init__(self, scope_no: int | None) -> None:
@@ -137,11 +134,8 @@ class Scope:
         self.scope_no = scope_no
         self.moved = 0
         """The last message that moved the state, or may have."""
-        self.unknown: int | None = None
-        """The last one that could not be judged."""
         self.doubted = self.sure = -1
         """Since when verdicts are in doubt, and when that ended last."""
-        self.assumed_until: int | None = None
         self.missing = 0
         """Unread ranges before the initial state."""
         self.sent = _BELOW_ALL
@@ -155,8 +149,6 @@ class Scope:
         """Takes an initial state."""
         self.sent = max(self.sent, (initial.sequence, initial.number))
         self.missing = max(self.missing, initial.missing)
-        if initial.assumed_until is not None:
-            self.doubted, self.assumed_until = initial.replay_order, initial.assumed_until
 
     def judge(self, chain: Chain, literal: tuple[int | None, ...] | None) -> Iterator[Judged]:
         """Yields the verdicts on a chain; with a `literal` state before it, those of the literal reading."""
@@ -205,8 +197,6 @@ class Scope:
             conformant_number=conformant_number,
             behind_gap=found.across,
             in_doubt=self.doubted > self.sure,
-            doubt_order=self.unknown,
-            initially_until=self.assumed_until,
         )
 
     def _verdict(self, message: Message, state: State | None, found: Meeting) -> tuple[Verdict, Reason | None]:
@@ -228,7 +218,7 @@ class Scope:
         self.moved = one.replay_order + one.number - one.first_number
         self.taken.add(one.sequence, one.first_number, one.number)
         if one.accepted is None:
-            self.unknown = self.doubted = one.replay_order
+            self.doubted = one.replay_order
             self.sent = max(self.sent, (message.sequence, message.previous))
         elif message.previous == 0:
             self.sure = one.replay_order
