@@ -69,17 +69,19 @@ def find_touched(
     `came` and `went` since.
     """
     came = now.placed.join(changes["messages"]["came"], on=PLACE, how="semi")
+    acked = now.paired.join(changes["acks"]["came"].select(key=row_key()), on="key", how="semi")
     of_senders = pl.concat(of.select("scope_key", *SENDER_THERE) for of in (tallies, now.flows)).unique()
     senders = pl.concat([*_of_changed_streams(of_senders, changes, ends_before, now), _of_crowds(tallies, came, now)])
     whole = (
         of_senders.join(senders, on=_SENDER, how="semi", nulls_equal=True),
         in_one_only(*(of.select("scope_key", "session_id").unique() for of in (tallies, now.flows))),
         tallies.join(now.flows, on=(*_ON_STREAM, _SENDER, "session_id"), how="anti", nulls_equal=True),
-        *_late(tallies, came, of_senders, changes, now),
+        *_late(tallies, came, acked, of_senders),
     )
     touched = (
         *(of.select("scope_key", sequence=pl.lit(BEFORE_ALL)) for of in whole),
         came.select("scope_key", "sequence"),
+        tallies.join(acked, on=(_SENDER, "sequence"), how="semi").select("scope_key", "sequence"),
         *_by_sequence(tallies, changes, now),
         *_by_unread_bytes(tallies, came, changes, now),
     )
@@ -127,13 +129,13 @@ def _of_crowds(tallies: pl.DataFrame, came: pl.DataFrame, now: Now) -> pl.DataFr
 
 
 def _late(
-    tallies: pl.DataFrame, came: pl.DataFrame, of_senders: pl.DataFrame, changes: Mapping[str, Frames], now: Now
+    tallies: pl.DataFrame, came: pl.DataFrame, acked: pl.DataFrame, of_senders: pl.DataFrame
 ) -> Iterator[pl.DataFrame]:
     """Yields the scopes of messages and acknowledgments that came, unless after all that the scope had."""
     had = tallies.group_by("scope_key").agg(last_ns=pl.max("last_captured_ns"))
     on_stream = tallies.group_by(_ON_STREAM).agg(pl.max("last_offset"))
-    acked = now.paired.join(changes["acks"]["came"].select(key=row_key()), on="key", how="semi")
     of_sender = of_senders.select("scope_key", _SENDER).unique()
+    acked = acked.group_by(_SENDER).agg(pl.min("ns"))
     yield acked.join(of_sender, on=_SENDER).join(had, on="scope_key").filter(pl.col("ns") <= pl.col("last_ns"))
     is_late = (pl.col("captured_ns") <= pl.col("last_ns")).fill_null(value=True)
     yield came.join(had, on="scope_key").filter(is_late)
@@ -141,20 +143,19 @@ def _late(
 
 
 def _by_sequence(tallies: pl.DataFrame, changes: Mapping[str, Frames], now: Now) -> Iterator[pl.DataFrame]:
-    """Yields `scope_key` and `sequence` of what was acknowledged, or need not have arrived, or waits for an answer."""
-    acked = now.paired.join(changes["acks"]["came"].select(key=row_key()), on="key", how="semi")
-    yield tallies.join(acked, on=(_SENDER, "sequence"), how="semi").select("scope_key", "sequence")
+    """Yields `scope_key` and `sequence` of what need not have arrived now, or then, or waits for an acknowledgment."""
     cut = in_one_only(*(cut_packets(of, now.packets) for of in changes["streams"].values()))
     yield now.placed.join(cut, on=PLACE, how="semi").select("scope_key", "sequence")
-    watched, whole = ((name, f"{name}_now") for name in ("watched_ns", "answers_whole"))
-    overdue = pl.min_horizontal(watched) - pl.col("last_captured_ns") > LATEST_ORDER_ACK_NS
-    is_decided = overdue.fill_null(value=False) & pl.all_horizontal(pl.col(watched).is_not_null())
-    changes_now = pl.col(whole[0]).ne_missing(pl.col(whole[1])) | (
-        ~is_decided & pl.col(watched[0]).ne_missing(pl.col(watched[1]))
-    )
     waiting = tallies.filter(pl.col("late") > 0)
     both = waiting.join(now.watched, on=SENDER_THERE, how="left", nulls_equal=True, suffix="_now")
-    yield both.filter(changes_now).select("scope_key", "sequence")
+    until, until_now, whole, whole_now = map(
+        pl.col, ("watched_ns", "watched_ns_now", "answers_whole", "answers_whole_now")
+    )
+    are_overdue = (
+        (of - pl.col("last_captured_ns") > LATEST_ORDER_ACK_NS).fill_null(value=False) for of in (until, until_now)
+    )
+    waits = until.ne_missing(until_now) & ~pl.all_horizontal(are_overdue)
+    yield both.filter(whole.ne_missing(whole_now) | waits).select("scope_key", "sequence")
 
 
 def _by_unread_bytes(
@@ -174,5 +175,5 @@ def _by_unread_bytes(
     last = tallies.group_by(_ON_STREAM).agg(pl.max("last_offset"))
     grown = came.select(_ON_STREAM).unique().join(last, on=_ON_STREAM, how="left")
     is_behind = pl.col("stream_offset") > pl.col("last_offset").fill_null(BEFORE_ALL)
-    moved = grown.join(now.unread.select(PLACE), on="stream_id").filter(is_behind)
+    moved = grown.join(now.unread.group_by("stream_id").agg(pl.max("stream_offset")), on="stream_id").filter(is_behind)
     yield moved.join(began, on="stream_id").select("scope_key", "ns")
