@@ -52,6 +52,7 @@ def test_nights_of_the_literal_reading_are_judged_as_a_whole(tmp_path: Path) -> 
 # --- what comes after the `yield` of a scene is a second night, which changes what the first one settled --------------
 
 _S = 1_000_000_000
+GUID = "01234567-89ab-cdef-0123-456789abcdef"
 
 
 class Nights(Tables):
@@ -201,6 +202,17 @@ def an_address_has_two_names_so_that_messages_on_their_way_may_be_for_anyone(t: 
     yield
     t.connection("E", "z", "x")
     t.handshake("E", "gz", "other")
+
+
+@scene()
+def a_second_receiver_has_a_state_of_its_own(t: Nights) -> Iterator[None]:
+    t.connection("A", "a", "r")
+    t.handshake("A", "ga", GUID)
+    t.sent("A>", (10, 7, 1, 0), (20, 7, 5, 1), (25, 7, 3, 2), (30, 8, 1, 0), (40, 9, 1, 0))
+    yield
+    t.connection("B", "a", "r2")
+    t.handshake("B", "ga", GUID.replace("0", "f"))
+    t.sent("B>", (50, 10, 1, 0))
 
 
 @scene()
