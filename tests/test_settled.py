@@ -190,6 +190,16 @@ def an_address_has_a_name_so_that_messages_passed_through(t: Nights) -> Iterator
 
 
 @scene()
+def a_message_that_may_be_on_its_way_comes_late(t: Nights) -> Iterator[None]:
+    t.connection("A", "a", "r")
+    t.opened("B>", dst="x")
+    t.handshake("A", "ga", "R")
+    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0), queue_manager_address="R")
+    yield
+    t.sent("B>", (15, 11, 2, 1), queue_manager_address="R")
+
+
+@scene()
 def an_address_has_two_names_so_that_messages_on_their_way_may_be_for_anyone(t: Nights) -> Iterator[None]:
     t.connection("D", "z", "x")
     t.handshake("D", "gz", "R")
@@ -221,6 +231,15 @@ def a_message_without_a_time_comes(t: Nights) -> Iterator[None]:
     t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
     yield
     t.sent("A>", (None, 10, 1, 0), begin=90)
+
+
+@scene()
+def a_message_comes_late_on_another_stream(t: Nights) -> Iterator[None]:
+    t.connection("A", "a", "r")
+    t.opened("B>")
+    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
+    yield
+    t.sent("B>", (35, 9, 2, 1))
 
 
 @scene()
