@@ -200,6 +200,17 @@ def a_message_that_may_be_on_its_way_comes_late(t: Nights) -> Iterator[None]:
 
 
 @scene()
+def a_message_names_whom_messages_on_their_way_name(t: Nights) -> Iterator[None]:
+    t.connection("A", "a", "r")
+    t.opened("B>", dst="x")
+    t.handshake("A", "ga", "R")
+    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0))
+    t.sent("B>", (15, 11, 2, 1), queue_manager_address="R")
+    yield
+    t.sent("A>", (50, 9, 2, 1), begin=90, queue_manager_address="R")
+
+
+@scene()
 def an_address_has_two_names_so_that_messages_on_their_way_may_be_for_anyone(t: Nights) -> Iterator[None]:
     t.connection("D", "z", "x")
     t.handshake("D", "gz", "R")
@@ -269,6 +280,23 @@ def one_of_two_that_were_accepted_goes(t: Nights) -> Iterator[None]:
     t.sent("B>", (21, 108, 1, 0), begin=10)
     yield
     t.rows["messages"] = [row for row in t.rows["messages"] if row["tx_sequence_id"] != 107]
+
+
+@scene()
+def a_message_is_accepted_again_in_another_queue(t: Nights) -> Iterator[None]:
+    t.opened("A>")
+    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0))
+    yield
+    t.sent("A>", (40, 20, 1, 0), begin=50, message_id=r"source\701", destination_queue="other")
+
+
+@scene()
+def a_connection_ends_that_never_acknowledged_the_bytes(t: Nights) -> Iterator[None]:
+    t.opened("A>")
+    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0))
+    t.rows["packets"] = [{"stream_id": "A>", "stream_offset": offset, "size": 10} for offset in (0, 10, 20)]
+    yield
+    t.rows["streams"][0] |= {"closed": True, "acked_bytes": 5}
 
 
 @scene()
