@@ -15,12 +15,12 @@ MARK = row(
     **dict.fromkeys(("stream_offset", "at_ns", "captured_ns"), LONG),
     mid_stream=BOOL,
     is_settled=BOOL,
-    **dict.fromkeys(("sequence", "number", "previous", "message_no", "missing", "assumed_until"), LONG),
+    **dict.fromkeys(("sequence", "number", "previous", "message_no", "missing"), LONG),
 )
 """A message of a scope on its stream, or the state before the scope's first message, or bytes that are not read.
 
 `at_ns` is what counts for the order between streams; `missing` counts unread ranges. Of a message that is settled,
-which is not judged again, only place and time are told.
+which is not judged again, only the place is told.
 """
 
 PLACED = row(**{f.name: f.type for f in MARK if f.name not in {"at_ns", "is_settled"}}, clock=LONG, cut_off=BOOL)
@@ -33,16 +33,16 @@ PLACED = row(**{f.name: f.type for f in MARK if f.name not in {"at_ns", "is_sett
 RESUMED = row(
     scope_key=STRING,
     **dict.fromkeys(("state_sequence", "state_number", "last_order", "moved_order"), LONG),
-    **dict.fromkeys(("last_sent", "last_ns", "missing", "missing_since"), LONG),
+    **dict.fromkeys(("last_sent", "began_ns", "missing"), LONG),
 )
 """The receiver's state after the arrivals of a scope that are not judged again, and what these count.
 
-`last_order` and `moved_order` are the `replay_order` of the last one and of the last that moved the state; `missing`
-counts the unread ranges before the latter, and `missing_since` those since then. `last_ns` is the time of the last one,
-`last_sent` the `sent_order` of the last message that was accepted.
+`last_order` and `moved_order` are the `replay_order` of the last one and of the last that moved the state; since then
+no bytes are unread, and `missing` counts the ranges before. `last_sent` is the `sent_order` of the last message that
+was accepted, `began_ns` the time of the first one that is judged.
 """
 
-BEHIND = row(scope_key=STRING, stream_id=STRING, stream_offset=LONG, at_ns=LONG)
+BEHIND = row(scope_key=STRING, stream_id=STRING, stream_offset=LONG)
 """The last message of a scope on a stream that is not judged again, where others follow on the stream."""
 
 TIMED = ("pair_no", "sequence", "first_number", "times", "accepted")

@@ -232,26 +232,6 @@ SEQUENCES = Table(
     ),
 )
 
-STATES = Table(
-    "states",
-    "One row per scope: the receiver's state after the last message, in this warehouse or in the previous one "
-    "(`continue_from`).",
-    ("scope_key",),
-    (
-        SCOPE_KEY,
-        SOURCE,
-        Column("session_id", STRING, "Session of its last message.", nullable=False),
-        Column("tx_sequence_id", U64, "IncomingTxSequenceID after the last message, unsigned.", nullable=False),
-        replace(TX_SEQUENCE, nullable=False),
-        Column("tx_sequence_number", U32, "IncomingTxSequenceNumber after it.", nullable=False),
-        Column("reject_count", LONG, "TxMessageRejectCount after it.", nullable=False),
-        Column("assumed", BOOL, "The state rests on an unconfirmed unknown arrival.", nullable=False),
-        Column("messages", LONG, "Messages judged in this warehouse; 0 if all were in an earlier one.", nullable=False),
-        replace(_LAST_AT, comment="Time of the latest message, UTC."),
-        Column("last_captured_ns", LONG, "The same in ns since 1970; null when no message has a time."),
-    ),
-)
-
 SESSIONS = Table(
     "sessions",
     "One row per pair of queue managers and direction that carried messages.",

@@ -13,28 +13,25 @@ _MESSAGES = (
     Column("acks_literal", LONG, "Those that agree with the literal reading."),
     Column("expired", LONG, "Numbers that were skipped, from a known state."),
     Column("late", LONG, "Accepted messages that were acknowledged late or never."),
-    Column("untimed", LONG, "Messages without a time."),
 )
 _ENDS = (
     *(Column(f"{end}_number", LONG, f"The {end} number, by value.") for end in ("first", "last")),
     Column("last_accepted_number", LONG, "The last number that was accepted."),
     *(Column(f"{end}_captured_at", TIMESTAMP, f"Time of the {end} message, UTC.") for end in ("first", "last")),
-    *(Column(f"{end}_captured_ns", LONG, "The same in ns since 1970.") for end in ("first", "last")),
+    Column("last_captured_ns", LONG, "The same in ns since 1970."),
     *(Column(f"{end}_offset", LONG, f"Stream offset of the {end} message.") for end in ("first", "last")),
     Column("first_ns", LONG, "Time of the message at the first offset, in ns since 1970."),
     *(Column(f"{end}_order", LONG, f"`replay_order` of the {end} arrival.") for end in ("first", "last")),
 )
 _STATES = (
     *(Column(f"opening_{name}", LONG, "State before the first arrival.") for name in ("sequence", "number")),
+    Column("opening_missing", LONG, "`missing_runs` of the first arrival."),
+    Column("begins", BOOL, "The first arrival is a new_sequence, and rests on no unread bytes and no assumed state."),
     *(Column(f"state_{name}", LONG, "State after the last arrival.") for name in ("sequence", "number")),
-    Column("reject_count", LONG, "TxMessageRejectCount after the last arrival."),
     Column("moved_order", LONG, "`replay_order` of the last arrival that moved the state."),
-    Column("moved_missing", LONG, "`missing_runs` of that arrival."),
-    Column("last_missing", LONG, "`missing_runs` of the last arrival."),
     Column("last_sent", LONG, "When, and as which message, the sender sent the last message that was accepted."),
     Column("last_from_zero", LONG, "`replay_order` of the last message that was accepted with previous number 0."),
     Column("last_unknown", LONG, "Twice that of the last unknown arrival, and 1 if an OrderAck covered it."),
-    Column("left", BOOL, "The last arrival rests on an assumed state, and no OrderAck covered it."),
 )
 _ANSWERS = (
     Column("watched_ns", LONG, "Until when the session's OrderAcks could be seen, in ns since 1970; null if not."),

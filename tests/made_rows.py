@@ -154,13 +154,6 @@ def large_tables(messages: int, scopes: int, at_once: int = 500_000) -> Iterator
         }
 
 
-def made(messages: int, scopes: int) -> dict[Table, pa.Table]:
-    """Returns the tables that a replay reads; others have no rows."""
-    parts = list(large_tables(messages, scopes))
-    large = {table: pa.concat_tables([part[table] for part in parts]) for table in parts[0]}
-    return large | small_tables(messages, scopes)
-
-
 def write_warehouse(folder: Path, messages: int, scopes: int) -> None:
     """Writes a warehouse as `decode` leaves it: each message, acknowledgment and handshake is a packet of one size."""
     small, counts = small_tables(messages, scopes), list[pl.DataFrame]()

@@ -12,7 +12,7 @@ from jobs.replaying.conversations import unite
 from jobs.replaying.flow import Options
 from jobs.replaying.flow import replay as replay_flow
 from jobs.replaying.sources import SOURCES, Sources
-from schemas.replay import ENDS, STATES, Reading, Scope
+from schemas.replay import Reading, Scope
 from schemas.table import Table
 from schemas.wire import UNLIMITED
 from udfs.derive.frames import to_frame
@@ -71,16 +71,9 @@ class Tables:
             row["handshake_type"] = "establish_connection"
             self.rows["handshakes"].append(row | {"client_guid": client, "server_guid": named})
 
-    def sources(
-        self, *, states_before: pl.DataFrame | None = None, ends_before: pl.DataFrame | None = None
-    ) -> Sources[pl.DataFrame]:
-        """Returns the tables, and what a previous warehouse left."""
-        tables = {name: frame(table, self.rows[name]) for name, table in TABLES.items()}
-        return Sources(
-            **tables,
-            states_before=frame(STATES, []) if states_before is None else states_before,
-            ends_before=frame(ENDS, []) if ends_before is None else ends_before,
-        )
+    def sources(self) -> Sources[pl.DataFrame]:
+        """Returns the tables."""
+        return Sources(**{name: frame(table, self.rows[name]) for name, table in TABLES.items()})
 
 
 def frame(table: Table, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:

@@ -159,6 +159,7 @@ def merged(streams: dict[str, list[Row | None]], at: dict[str, Peers], opened: i
     Of the next messages of all streams, the earliest comes first; a stream without messages counts when it begins. On
     a stream captured from mid-stream, bytes are unread before its first message if others arrived before it.
     """
+    arrived = False
     left = {stream: list(reversed(items)) for stream, items in streams.items()}
 
     def due(stream: str) -> tuple[int, int, str]:

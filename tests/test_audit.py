@@ -122,8 +122,6 @@ def test_rows_that_are_wrong_are_put_right_and_named(nights: Path, capsys: pytes
     warning = capsys.readouterr().err.splitlines()[-1]
     assert "verdicts (2 gone, 2 new), outcomes (1 gone, 1 new)" in warning
     assert f"a bug of msmq-replay {code_version.VERSION}" in warning
-    sequence = verdicts.row(0, named=True)
-    assert f"{sequence['tx_sequence_id']} of {sequence['scope_key']}" in warning
     assert judge(nights, config(nights))["rows_gone"] == {}
     with held(nights) as warehouse:
         assert not replay.step(warehouse, config(nights)), "the tables are those of a replay"
@@ -133,11 +131,10 @@ def test_it_says_why_it_judges_nothing(nights: Path, tmp_path: Path) -> None:
     def why(folder: Path, **options: Any) -> str:
         return str(judge(folder, config(folder, **options))["not_judged_again"])
 
-    assert why(tmp_path / "new") == "nothing was replayed yet"
-    assert "other options" in why(nights, scope="queue")
-    assert "every replay" in why(nights, continue_from="earlier")
+    for folder, options in ((tmp_path / "new", {}), (nights, {"scope": "queue"})):
+        assert "these options" in why(folder, **options)
     with publish_lock.hold(Warehouse(NO_SPARK, str(nights)), 60) as (warehouse, _):
         assert "in_memory_messages" in audit.step(warehouse, config(nights))["not_judged_again"]
     with held(nights) as warehouse:
         warehouse.replace(PACKETS, warehouse.read_local(PACKETS).slice(1))
-    assert "what came since" in why(nights)
+    assert "all that was decoded" in why(nights)

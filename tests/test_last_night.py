@@ -97,14 +97,6 @@ def test_a_table_written_to_is_another_night(again: Config, monkeypatch: pytest.
     assert recall(again) is None
 
 
-def test_an_earlier_warehouse_written_to_is_another_night(again: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    night = replace(again, continue_from=again.warehouse)
-    before = unchanged_run._of(night, {})
-    assert unchanged_run._of(night, {}) == before
-    write_to("states", monkeypatch)
-    assert unchanged_run._of(night, {}) != before
-
-
 def test_what_is_not_there_or_cannot_be_read_is_to_be_done(
     again: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

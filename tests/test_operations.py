@@ -28,10 +28,10 @@ from jobs.warehouse import local_commits, local_files, log, publish_lock
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.running import Mark
 from jobs.warehouse.store import Warehouse
-from jobs.warehouse.tables import Tables, path_in
+from jobs.warehouse.tables import Tables
 from schemas.history import MESSAGE_HISTORY
 from schemas.ingest import INTERNAL_CONNECTIONS, PACKETS, STREAM_GAPS
-from schemas.replay import ENDS, SEQUENCES, STATES
+from schemas.replay import SEQUENCES
 from schemas.table import Table
 from schemas.tables import REPLAYED, TABLES
 from udfs.derive.tables import schema_of
@@ -373,51 +373,6 @@ def test_new_packets_are_decoded_alone_and_a_table_that_other_hands_wrote_is_der
     DeltaTable(str(tmp_path / "transactions")).delete("instance = 1")
     replay.run(spark, config(tmp_path))
     assert all_rows(tmp_path, derived) == before
-
-
-def fates(warehouse: Path) -> dict[tuple[str, int], tuple[Any, ...]]:
-    """What became of each message, by its ID and the time of its arrival; what the receiver stood at before."""
-    names = ("accepted", "verdict", "reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number")
-    found = rows(warehouse, "verdicts")
-    return {(row["message_id"], row["captured_ns"]): tuple(row[name] for name in names) for row in found}
-
-
-def stood(warehouse: Path) -> dict[str, tuple[Any, ...]]:
-    """Where each scope's receiver stood, and the time of the latest message."""
-    names = ("tx_sequence_id", "tx_sequence_number", "last_captured_ns")
-    return {row["scope_key"]: tuple(row[name] for name in names) for row in rows(warehouse, "states")}
-
-
-@pytest.mark.slow
-def test_a_later_warehouse_goes_on_where_an_earlier_one_stood(
-    spark: SparkSession, first_night: Path, branches: Path, tmp_path: Path
-) -> None:
-    """As if there were one, but for what the change of captures cut in two."""
-    nightly.run(spark, any_config(tmp_path, *BRANCHES[1:], continue_from=str(first_night)))
-    found, whole = fates(tmp_path), fates(branches)
-    differ = [key for key in found if found[key] != whole[key]]
-    assert len(differ) <= sum(stream["mid_stream"] for stream in rows(tmp_path, "streams"))
-    assert {found[key][2] for key in differ} <= {"capture_gap"}
-    assert stood(tmp_path) == stood(branches)
-    with pytest.raises(UsageError, match="no table states"):
-        replay.run(spark, any_config(tmp_path, continue_from=str(tmp_path / "nowhere")))
-    with pytest.raises(UsageError, match="cannot continue itself"):
-        replay.run(spark, any_config(tmp_path, continue_from=f"{tmp_path}/"))
-    replay.run(spark, any_config(tmp_path))
-    anew = fates(tmp_path)
-    assert any(anew[key][2] == "no_prior_state" and found[key][0] for key in found)
-
-
-def test_a_warehouse_of_an_older_version_is_replayed_before_it_is_continued(tmp_path: Path) -> None:
-    """It has the table `ends`, of which the name is `stream_ends` now."""
-    old = str(tmp_path / "old")
-    given = any_config(tmp_path / "new", continue_from=old)
-    for table in (STATES, replace(ENDS, name="ends")):
-        local_commits.create(path_in(old, table.name), table, {})
-    with pytest.raises(UsageError, match=r"no table stream_ends in .*/old: run msmq-replay replay there first\."):
-        replay.previous_version(Warehouse.of(NO_SPARK, given), given)
-    local_commits.create(path_in(old, ENDS.name), ENDS, {})
-    assert replay.previous_version(Warehouse.of(NO_SPARK, given), given) == [old, {"states": 0, "stream_ends": 0}]
 
 
 @pytest.fixture

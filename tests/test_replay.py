@@ -1,4 +1,4 @@
-"""The replay: the documents' trace, a reviewed sequence, ends of streams, and what an earlier warehouse left.
+"""The replay: the documents' trace, a reviewed sequence, and ends of streams.
 
 tests/test_agreement.py compares it with a second replayer.
 """
@@ -158,8 +158,7 @@ def test_unread_ranges_count_for_each_scope_of_their_stream() -> None:
 
 # --- the ends of streams, by handshakes here and on other connections -------------------------------------------------
 
-
-A, B = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "ab")
+A, B_, C = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abc")
 
 
 def ends_of(tables: Tables) -> dict[str, Row]:
@@ -170,13 +169,17 @@ def ends_of(tables: Tables) -> dict[str, Row]:
 def test_without_knowing_who_opened_a_connection_guids_have_no_side() -> None:
     tables = Tables()
     tables.connection("x", "1", "2", from_initiator=None)
-    tables.handshake("x", A, B)
+    tables.handshake("x", A, B_)
     assert {row.session_id for row in ends_of(tables).values()} == {"1->2", "2->1"}
 
 
-def test_an_address_has_the_guid_that_handshakes_elsewhere_give_it() -> None:
+def test_an_address_has_the_guid_that_a_handshake_elsewhere_gives_it() -> None:
     tables = Tables()
     tables.connection("x", "9", "1")
     tables.connection("y", "1", "8")
-    tables.handshake("y", A, B)
+    assert ends_of(tables)["x>"].receiver_by_address is None
+    tables.handshake("y", A, B_)
     assert ends_of(tables)["x>"].receiver_by_address == A
+    tables.connection("z", "1", "8")
+    tables.handshake("z", C, B_)
+    assert ends_of(tables)["x>"].receiver_by_address is None

@@ -1,8 +1,8 @@
 """A night judges what is new, and its tables are those of one replay of everything."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from histories import History, differences, of_captures, of_rows
@@ -49,10 +49,10 @@ def test_nights_of_the_literal_reading_are_judged_as_a_whole(tmp_path: Path) -> 
     assert list(differences(made, expected)) == []
 
 
-# --- two nights of which the second one changes what the first one settled; a scene is called by what happens then ----
+# --- what comes after the `yield` of a scene is a second night, which changes what the first one settled --------------
 
 _S = 1_000_000_000
-Night = Callable[["Nights"], None]
+GUID = "01234567-89ab-cdef-0123-456789abcdef"
 
 
 class Nights(Tables):
@@ -75,50 +75,49 @@ class Nights(Tables):
         self.ack(stream, T0 + at * _S, (sequence, number), stream_offset=at)
 
 
-class Scene(NamedTuple):
-    """Holds the two nights of a scene."""
-
-    first: Night
-    second: Night
-    scope: Scope = Scope.QUEUE
+Scene = Callable[[Nights], Iterator[None]]
+SCENES: list[tuple[Scope, Scene]] = []
 
 
-def _one_sender(t: Nights) -> None:
-    t.connection("A", "a", "r")
-    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
+def scene(scope: Scope = Scope.QUEUE) -> Callable[[Scene], Scene]:
+    def add(one: Scene) -> Scene:
+        SCENES.append((scope, one))
+        return one
+
+    return add
 
 
-def _refused_and_passed(t: Nights) -> None:
-    t.opened("A>")
-    t.opened("C>", at=5)
-    t.opened("B>", at=30)
+@scene()
+def what_passed_a_refused_message_is_known(t: Nights) -> Iterator[None]:
+    for name, at in (("A>", 0), ("C>", 5), ("B>", 30)):
+        t.opened(name, at=at)
     t.unread("B>", 0, 5)
     t.sent("A>", (10, 7, 1, 0), (20, 7, 3, 2))
     t.sent("C>", (60, 8, 1, 0), (61, 9, 1, 0))
-
-
-def _filled(t: Nights) -> None:
+    yield
     t.rows["stream_gaps"].clear()
     t.sent("C>", (70, 9, 2, 1), begin=40)
-
-
-def _two_streams(t: Nights) -> None:
-    t.opened("A>", at=10)
-    t.opened("B>", src="b", at=15)
-    t.sent("A>", (10, 7, 1, 0))
-    t.sent("B>", (20, 8, 1, 0))
-
-
-def _silent_begins(t: Nights) -> None:
-    t.opened("C>", at=50)
-    t.unread("C>", 0, 5)
-    t.sent("B>", (100, 8, 3, 2), begin=20)
 
 
 def _from_a_gap(t: Nights) -> None:
     t.connection("A", "a", "r")
     t.sent("A>", (10, 7, 2, 1), (20, 8, 1, 0), (30, 9, 1, 0))
     t.acked("A<", 31, 9, 1)
+
+
+@scene(Scope.SESSION)
+def an_order_ack_from_before_all_messages_comes(t: Nights) -> Iterator[None]:
+    _from_a_gap(t)
+    yield
+    t.acked("A<", 5, 6, 3)
+
+
+@scene(Scope.SESSION)
+def an_order_ack_from_before_all_messages_goes(t: Nights) -> Iterator[None]:
+    _from_a_gap(t)
+    t.acked("A<", 5, 6, 3)
+    yield
+    t.rows["acks"].pop()
 
 
 def _shared_session(t: Nights) -> None:
@@ -130,93 +129,89 @@ def _shared_session(t: Nights) -> None:
     t.acked("A<", 4, 9, 1)
 
 
-def _crowd(t: Nights) -> None:
+@scene()
+def a_sender_is_new_to_a_session_with_order_acks_for_anyone(t: Nights) -> Iterator[None]:
+    _shared_session(t)
+    yield
+    t.sent("B>", (50, 10, 1, 0), begin=90, destination_queue="q2")
+
+
+@scene()
+def a_session_has_too_many_senders_for_that(t: Nights) -> Iterator[None]:
     _shared_session(t)
     for nth in range(15):
         t.sent("B>", (1, 100 + nth, 1, 0), begin=10 * nth, source_queue_manager=f"o{nth}", destination_queue="x")
+    yield
+    t.sent("B>", (50, 300, 1, 0), begin=900, source_queue_manager="o99", destination_queue="x")
 
 
-def _tail(t: Nights) -> None:
-    t.opened("A>")
-    t.opened("C>", at=5)
-    t.unread("C>", 50, 5)
-    t.sent("C>", (10, 7, 1, 0))
-    t.sent("A>", (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
-
-
-def _silent(t: Nights) -> None:
-    t.opened("A>")
-    t.opened("C>", at=15)
-    t.unread("C>", 5, 5)
-    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
-
-
-def _leg(t: Nights) -> None:
-    t.connection("A", "a", "r")
-    t.opened("B>", dst="x")
-    t.handshake("A", "ga", "R")
-    t.sent("A>", (10, 7, 1, 0), (20, 7, 3, 2), (30, 8, 1, 0), (40, 9, 1, 0), queue_manager_address="R")
-    t.sent("B>", (15, 11, 2, 1), queue_manager_address="R")
-
-
-def _named_elsewhere(t: Nights) -> None:
-    t.connection("D", "z", "x")
-    t.handshake("D", "gz", "other")
-
-
-def _stale_first(t: Nights) -> None:
-    t.connection("A", "a", "r")
-    t.acked("A<", 1, 9, 5)
-    t.sent("A>", (10, 6, 5, 4), (20, 9, 6, 5))
-
-
-def _twins(t: Nights) -> None:
-    t.opened("A>")
-    t.opened("B>", src="b", dst="r2")
-    t.sent("A>", (10, 7, 1, 0), message_id=r"source\5")
-    t.sent("A>", (20, 8, 1, 0), (30, 9, 1, 0), begin=10)
-    t.sent("B>", (11, 107, 1, 0), message_id=r"source\5")
-    t.sent("B>", (21, 108, 1, 0), begin=10)
-
-
-def _without_twin(t: Nights) -> None:
-    t.rows["messages"] = [row for row in t.rows["messages"] if row["tx_sequence_id"] != 107]
-
-
-def _last_beside_a_range(t: Nights) -> None:
-    t.opened("A>")
-    t.opened("B>", at=5)
-    t.unread("B>", 5, 5)
-    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (22, 9, 1, 0), (40, 11, 1, 0))
-    t.sent("B>", (30, 10, 1, 0), begin=10)
-
-
-def _goes_elsewhere(t: Nights) -> None:
-    next(row for row in t.rows["messages"] if row["stream_id"] == "B>")["destination_queue"] = "other"
-    t.sent("A>", (50, 12, 1, 0), begin=200)
-
-
-def _across_a_range(t: Nights) -> None:
-    t.opened("A>")
-    t.opened("B>", at=25)
-    t.unread("B>", 0, 5)
-    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0))
-    t.sent("B>", (30, 9, 2, 1), begin=10)
-
-
-def _one_sequence(t: Nights) -> None:
+@scene()
+def one_sender_more_uses_a_sequence_of_a_crowded_session(t: Nights) -> Iterator[None]:
     t.connection("A", "a", "r")
     for nth in range(17):
         sequence = 8 if nth == 16 else 7
         t.sent("A>", (1, sequence, 1, 0), begin=10 * nth, source_queue_manager=f"o{nth}", message_id=rf"o{nth}\1")
     t.acked("A<", 5, 7, 1)
-
-
-def _one_sender_more(t: Nights) -> None:
+    yield
     t.sent("A>", (50, 7, 1, 0), begin=900, source_queue_manager="o16", destination_queue="q2", message_id=r"o16\2")
 
 
-def _named_by_address(t: Nights) -> None:
+@scene(Scope.SESSION)
+def a_message_follows_a_range_behind_what_was_the_last_one(t: Nights) -> Iterator[None]:
+    t.opened("A>")
+    t.opened("C>", at=5)
+    t.unread("C>", 50, 5)
+    t.sent("C>", (10, 7, 1, 0))
+    t.sent("A>", (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
+    yield
+    t.sent("C>", (200, 10, 1, 0), begin=100)
+
+
+@scene(Scope.SESSION)
+def a_silent_stream_has_its_first_message(t: Nights) -> Iterator[None]:
+    t.opened("A>")
+    t.opened("C>", at=15)
+    t.unread("C>", 5, 5)
+    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
+    yield
+    t.sent("C>", (200, 10, 1, 0), begin=100)
+
+
+@scene()
+def an_address_has_a_name_so_that_messages_passed_through(t: Nights) -> Iterator[None]:
+    t.connection("A", "a", "r")
+    t.opened("B>", dst="x")
+    t.handshake("A", "ga", "R")
+    t.sent("A>", (10, 7, 1, 0), (20, 7, 3, 2), (30, 8, 1, 0), (40, 9, 1, 0), queue_manager_address="R")
+    t.sent("B>", (15, 11, 2, 1), queue_manager_address="R")
+    yield
+    t.connection("D", "z", "x")
+    t.handshake("D", "gz", "other")
+
+
+@scene()
+def a_message_that_may_be_on_its_way_comes_late(t: Nights) -> Iterator[None]:
+    t.connection("A", "a", "r")
+    t.opened("B>", dst="x")
+    t.handshake("A", "ga", "R")
+    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0), queue_manager_address="R")
+    yield
+    t.sent("B>", (15, 11, 2, 1), queue_manager_address="R")
+
+
+@scene()
+def a_message_names_whom_messages_on_their_way_name(t: Nights) -> Iterator[None]:
+    t.connection("A", "a", "r")
+    t.opened("B>", dst="x")
+    t.handshake("A", "ga", "R")
+    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0))
+    t.sent("B>", (15, 11, 2, 1), queue_manager_address="R")
+    yield
+    t.sent("A>", (50, 9, 2, 1), begin=90, queue_manager_address="R")
+
+
+@scene()
+def an_address_has_two_names_so_that_messages_on_their_way_may_be_for_anyone(t: Nights) -> Iterator[None]:
     t.connection("D", "z", "x")
     t.handshake("D", "gz", "R")
     for name, src, dst in (("B>", "b", "r"), ("A>", "a", "x"), ("Y>", "c", "y")):
@@ -225,82 +220,103 @@ def _named_by_address(t: Nights) -> None:
     t.sent("Y>", (15, 11, 2, 1), queue_manager_address="R")
     t.sent("A>", (30, 9, 1, 0), queue_manager_address="R")
     t.sent("A>", (40, 10, 1, 0), begin=50)
-
-
-def _named_twice(t: Nights) -> None:
+    yield
     t.connection("E", "z", "x")
     t.handshake("E", "gz", "other")
 
 
-def _twin_by_address(t: Nights) -> None:
-    t.connection("D", "z", "x")
-    t.handshake("D", "gz", "R")
-    t.opened("B>", "b", "r")
-    t.opened("A>", "a", "x")
-    t.sent("B>", (10, 7, 1, 0), message_id=r"source\5")
-    t.sent("B>", (12, 8, 1, 0), begin=10)
-    t.sent("A>", (20, 9, 1, 0), message_id=r"source\5", queue_manager_address="R", destination_queue="other")
-
-
-def _not_named_yet(t: Nights) -> None:
-    t.connection("B", "a", "r")
-    t.connection("Y", "a", "y")
-    t.handshake("B", "ga", "R")
-    t.sent("B>", (10, 7, 1, 0), (12, 8, 1, 0), (14, 9, 1, 0))
-    t.sent("Y>", (50, 7, 2, 1), queue_manager_address="R")
-
-
-def _clock_fell(t: Nights) -> None:
+@scene()
+def a_second_receiver_has_a_state_of_its_own(t: Nights) -> Iterator[None]:
     t.connection("A", "a", "r")
-    t.unread("A<", 5, 5)
-    t.sent("A>", (68, 6, 2, 1), (16, 8, 1, 0))
+    t.handshake("A", "ga", GUID)
+    t.sent("A>", (10, 7, 1, 0), (20, 7, 5, 1), (25, 7, 3, 2), (30, 8, 1, 0), (40, 9, 1, 0))
+    yield
+    t.connection("B", "a", "r2")
+    t.handshake("B", "ga", GUID.replace("0", "f"))
+    t.sent("B>", (50, 10, 1, 0))
 
 
-SCENES = {
-    "what passed a refused message is known": Scene(_refused_and_passed, _filled),
-    "a silent stream begins on a session of which nothing else is judged": Scene(_two_streams, _silent_begins),
-    "an OrderAck from before all messages comes": Scene(_from_a_gap, lambda t: t.acked("A<", 5, 6, 3), Scope.SESSION),
-    "it goes": Scene(_from_a_gap, lambda t: t.rows["acks"].clear(), Scope.SESSION),
-    "a sender is new to a session with OrderAcks for anyone": Scene(
-        _shared_session, lambda t: t.sent("B>", (50, 10, 1, 0), begin=90, destination_queue="q2")
-    ),
-    "a session has too many senders for that": Scene(
-        _crowd, lambda t: t.sent("B>", (50, 300, 1, 0), begin=900, source_queue_manager="o99", destination_queue="x")
-    ),
-    "a message follows a range behind what was the last one": Scene(
-        _tail, lambda t: t.sent("C>", (200, 10, 1, 0), begin=100), Scope.SESSION
-    ),
-    "a silent stream has its first message": Scene(
-        _silent, lambda t: t.sent("C>", (200, 10, 1, 0), begin=100), Scope.SESSION
-    ),
-    "an address has a name, so that messages passed through": Scene(_leg, _named_elsewhere),
-    "a message without a time comes": Scene(_one_sender, lambda t: t.sent("A>", (None, 10, 1, 0), begin=90)),
-    "a message comes at a lower offset": Scene(_one_sender, lambda t: t.sent("A>", (60, 10, 1, 0), begin=15)),
-    "a message comes after one that never moved the state": Scene(
-        _stale_first, lambda t: t.sent("A>", (50, 9, 9, 8), begin=40), Scope.SESSION
-    ),
-    "one of two that were accepted goes": Scene(_twins, _without_twin, Scope.SESSION),
-    "a message goes to another queue, and its stream is silent": Scene(_last_beside_a_range, _goes_elsewhere),
-    "the state falls to that of a sequence that was settled": Scene(
-        _across_a_range, lambda t: t.rows["stream_gaps"].clear()
-    ),
-    "one sender more uses a sequence of a crowded session": Scene(_one_sequence, _one_sender_more),
-    "an address has two names, so that messages on its way may be for anyone": Scene(_named_by_address, _named_twice),
-    "one of two that were accepted may be on its way": Scene(_twin_by_address, _named_twice),
-    "a message with an old sequence was on its way": Scene(_not_named_yet, lambda t: t.handshake("Y", "ga", "R")),
-    "an OrderAck comes from before the first message, whose time is not the first": Scene(
-        _clock_fell, lambda t: t.acked("A<", 28, 9, 2), Scope.SESSION
-    ),
-}
+@scene()
+def a_message_without_a_time_comes(t: Nights) -> Iterator[None]:
+    t.connection("A", "a", "r")
+    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
+    yield
+    t.sent("A>", (None, 10, 1, 0), begin=90)
 
 
-@pytest.mark.parametrize("name", SCENES)
-def test_a_second_night_changes_what_the_first_one_settled(name: str) -> None:
-    scene, rows = SCENES[name], Nights()
+@scene()
+def a_message_comes_late_on_another_stream(t: Nights) -> Iterator[None]:
+    t.connection("A", "a", "r")
+    t.opened("B>")
+    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
+    yield
+    t.sent("B>", (35, 9, 2, 1))
+
+
+@scene()
+def a_message_comes_at_a_lower_offset(t: Nights) -> Iterator[None]:
+    t.connection("A", "a", "r")
+    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
+    yield
+    t.sent("A>", (60, 10, 1, 0), begin=15)
+
+
+@scene(Scope.SESSION)
+def a_message_comes_after_one_that_never_moved_the_state(t: Nights) -> Iterator[None]:
+    t.connection("A", "a", "r")
+    t.acked("A<", 1, 9, 5)
+    t.sent("A>", (10, 6, 5, 4), (20, 9, 6, 5))
+    yield
+    t.sent("A>", (50, 9, 9, 8), begin=40)
+
+
+@scene(Scope.SESSION)
+def one_of_two_that_were_accepted_goes(t: Nights) -> Iterator[None]:
+    t.opened("A>")
+    t.opened("B>", src="b", dst="r2")
+    t.sent("A>", (10, 7, 1, 0), message_id=r"source\5")
+    t.sent("A>", (20, 8, 1, 0), (30, 9, 1, 0), begin=10)
+    t.sent("B>", (11, 107, 1, 0), message_id=r"source\5")
+    t.sent("B>", (21, 108, 1, 0), begin=10)
+    yield
+    t.rows["messages"] = [row for row in t.rows["messages"] if row["tx_sequence_id"] != 107]
+
+
+@scene()
+def a_message_is_accepted_again_in_another_queue(t: Nights) -> Iterator[None]:
+    t.opened("A>")
+    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0))
+    yield
+    t.sent("A>", (40, 20, 1, 0), begin=50, message_id=r"source\701", destination_queue="other")
+
+
+@scene()
+def a_connection_ends_that_never_acknowledged_the_bytes(t: Nights) -> Iterator[None]:
+    t.opened("A>")
+    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0))
+    t.rows["packets"] = [{"stream_id": "A>", "stream_offset": offset, "size": 10} for offset in (0, 10, 20)]
+    yield
+    t.rows["streams"][0] |= {"closed": True, "acked_bytes": 5}
+
+
+@scene()
+def the_state_falls_to_that_of_a_sequence_that_was_settled(t: Nights) -> Iterator[None]:
+    t.opened("A>")
+    t.opened("B>", at=25)
+    t.unread("B>", 0, 5)
+    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0))
+    t.sent("B>", (30, 9, 2, 1), begin=10)
+    yield
+    t.rows["stream_gaps"].clear()
+
+
+@pytest.mark.parametrize(("scope", "nights"), SCENES, ids=lambda of: getattr(of, "__name__", None))
+def test_a_second_night_changes_what_the_first_one_settled(scope: Scope, nights: Scene) -> None:
+    rows, history = Nights(), History(scope)
     rows.rows["captures"] = [{"capture_id": "c", "uri": "c.pcap"}]
-    history = History(scene.scope)
-    for night in (scene.first, scene.second):
-        night(rows)
+    going_on = nights(rows)
+    for _ in range(2):
+        next(going_on, None)
         made = history.go_on({table: frame(TABLE[table], of) for table, of in rows.rows.items()})
         expected, _ = history.replay(None)
         assert list(differences(made, expected)) == []

@@ -163,12 +163,6 @@ class Config:
         reason="auto takes session or queue for each session and original sender: the one under which more messages "
         "find their predecessor.",
     )
-    continue_from: str = _replay(
-        "",
-        "an earlier warehouse (CATALOG.SCHEMA with --catalog-schema) whose sessions this one continues",
-        metavar="URI",
-        reason="Its tables states and ends are read, so that each month may have a warehouse of its own.",
-    )
 
     vacuum_hours: int = _maintain(
         168,

@@ -27,7 +27,7 @@ from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.judging import PIECE_BYTES
 from schemas.messages import HANDSHAKES
-from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS
 from schemas.staging import TIMES
 from schemas.table import RowType, Table, row, row_type, spark_schema
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
@@ -42,7 +42,7 @@ _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE)
 """Tables that a night may have no rows for: asking costs less than a commit."""
 _FEW = {
     *(CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, HANDSHAKES),
-    *(ENDS, SEQUENCES, SESSIONS, STATES, FINDINGS, INCIDENTS, TALLIES, FINDINGS_ON_MESSAGES),
+    *(ENDS, SEQUENCES, SESSIONS, FINDINGS, INCIDENTS, TALLIES, FINDINGS_ON_MESSAGES),
 }
 """Tables with rows per connection, sequence or story: if their files are small, they are read in this process."""
 _FEW_BYTES = 32 * 2**20

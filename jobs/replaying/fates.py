@@ -10,7 +10,6 @@ from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
-from jobs.replaying.sources import Sources
 from schemas.explained import EXPLAINED
 from schemas.outcomes import Outcome
 from schemas.replay import Scope
@@ -18,8 +17,7 @@ from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.arrivals import unusual_arrivals
 from udfs.derive.outcomes.counts import count_outcomes, message_fates
 from udfs.derive.outcomes.slots import accepted_twice, unarrived
-from udfs.derive.outcomes.tallies import scope_states
-from udfs.derive.summaries import carried_by_stream, summarize_sequences, summarize_sessions, summarize_states
+from udfs.derive.summaries import carried_by_stream, summarize_sequences, summarize_sessions
 from udfs.derive.transactions import derive_transactions
 from udfs.replay.arrivals import FALLING
 from udfs.replay.slots import explain_slots
@@ -59,7 +57,6 @@ def _sums(
     carried: pl.DataFrame,
     ends: pl.DataFrame,
     unread: pl.DataFrame,
-    states_before: pl.DataFrame,
     counts: pl.DataFrame | None = None,
     slots: pl.DataFrame | None = None,
     *,
@@ -68,7 +65,6 @@ def _sums(
     return {
         "sequences": summarize_sequences(tallies, counts, slots),
         "sessions": summarize_sessions(carried, ends, unread, tallies, counts, scope=scope),
-        "states": summarize_states(scope_states(tallies), states_before),
     }
 
 
@@ -99,22 +95,15 @@ def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T]) -> T:
 
 def add_up(
     engine: Engine[T],
-    sources: Sources[T],
     united: Conversations[T],
     inputs: Inputs[T],
     tallies: T,
     fates: Fates[T] | None,
     scope: Scope,
 ) -> dict[str, T]:
-    """Returns the rows of `sequences`, `sessions` and `states`; without fates, what counts outcomes is null."""
+    """Returns the rows of `sequences` and `sessions`; without fates, what counts outcomes is null."""
     carried = engine.one(carried_by_stream, messages=united.messages)
-    tables = {
-        "tallies": tallies,
-        "carried": carried,
-        "ends": inputs.ends,
-        "unread": inputs.unread,
-        "states_before": sources.states_before,
-    }
+    tables = {"tallies": tallies, "carried": carried, "ends": inputs.ends, "unread": inputs.unread}
     if fates is not None:
         tables |= {"counts": fates.counts, "slots": fates.slots}
     return engine.derive(partial(_sums, scope=scope), **tables)

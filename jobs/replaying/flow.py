@@ -15,7 +15,7 @@ from jobs.replaying.settled import LastReplay, Settled, find_settled
 from jobs.replaying.sources import Sources
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
-from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, STATES, TRANSACTIONS, VERDICTS, Reading, Scope
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Reading, Scope
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.derive.outcomes.tallies import tally
 from udfs.derive.replay.acks import crowded
@@ -47,23 +47,23 @@ def replay(
     After a `last` replay, what it settled is kept: tables BY_SEQUENCE get only rows of sequences that are judged again.
     Returns these sequences, whose earlier rows in those tables the caller deletes; None if the tables are complete.
     """
-    inputs = read_inputs(engine, sources, united, options.scope)
+    inputs = read_inputs(engine, united, options.scope)
     settled = find_settled(engine, sources, united, inputs, last)
-    judged = judge_messages(engine, inputs, settled, sources.states_before, options.reading, accept)
+    judged = judge_messages(engine, inputs, settled, options.reading, accept)
     engine.replace(VERDICTS, united.restore(judged))
     verdicts = engine.read(VERDICTS)  # from files, so that Spark judges only once
     engine.replace(ENDS, inputs.every_end)
     if options.reading is Reading.LITERAL:
         tallies = engine.one(partial(tally, reading=Reading.LITERAL), verdicts=verdicts)
-        sums = add_up(engine, sources, united, inputs, tallies, None, options.scope)
+        sums = add_up(engine, united, inputs, tallies, None, options.scope)
         for table in (*FATES, TALLIES, FINDINGS_ON_MESSAGES):
             engine.replace(table, engine.table([], table.arrow))
     else:
         fates = find_fates(engine, verdicts, united, sources.packets, settled)
-        sums = add_up(engine, sources, united, inputs, fates.tallies, fates, options.scope)
+        sums = add_up(engine, united, inputs, fates.tallies, fates, options.scope)
         engine.replace(TRANSACTIONS, find_transactions(engine, verdicts, fates))
         _explain(engine, sources, united, inputs, settled, verdicts, fates, sums["sequences"])
-    for table in (SEQUENCES, SESSIONS, STATES):
+    for table in (SEQUENCES, SESSIONS):
         engine.replace(table, sums[table.name])
     return settled.gone
 

@@ -6,7 +6,6 @@ from typing import Generic
 
 from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
-from jobs.replaying.sources import Sources
 from schemas.replay import Scope
 from udfs.derive.facts.arrivals import watched_sessions
 from udfs.derive.replay.acks import answered, crowded, pair_acks, sequences_used
@@ -41,11 +40,11 @@ class Inputs(Generic[T]):
     """Messages that may have come before or after another one, as clocks differ."""
 
 
-def read_inputs(engine: Engine[T], sources: Sources[T], united: Conversations[T], scope: Scope) -> Inputs[T]:
+def read_inputs(engine: Engine[T], united: Conversations[T], scope: Scope) -> Inputs[T]:
     """Returns the replay's inputs."""
     narrow = engine.select(united.messages, "transactional", *OF_SCOPES)
     messages = engine.where(narrow, "transactional")
-    ends = engine.one(find_ends, streams=united.streams, handshakes=united.handshakes, previous=sources.ends_before)
+    ends = engine.one(find_ends, streams=united.streams, handshakes=united.handshakes)
     unread = engine.one(unread_ranges, stream_gaps=united.stream_gaps, quarantine=united.quarantine)
     found = engine.derive(find_flows, messages=messages, ends=ends)
     flows = engine.one(partial(scoped_flows, scope=scope), flows=found["flows"], messages=messages)

@@ -51,14 +51,12 @@ def judge_messages(
     engine: Engine[T],
     inputs: Inputs[T],
     settled: Settled[T],
-    states_before: T,
     reading: Reading,
     accept: Accept[T] | None,
 ) -> T:
-    """Returns one row of VERDICTS per transactional message that arrived at its final destination, and is not settled.
+    """Returns one row of VERDICTS per transactional message at its final destination that is not settled.
 
-    Scopes with a row in `states_before`, which are STATES of the previous warehouse, resume there. Without
-    `accept`, the pass that judges finds the receiver's state, one message after another.
+    Without `accept`, the pass that judges finds the receiver's state, one message after another.
     """
     numbered = engine.derive(
         _numbered,
@@ -71,7 +69,7 @@ def judge_messages(
     )
     streams = numbered["streams"]
     beginning = engine.join(numbered["with_messages"], settled.resumed, ["scope_key"], "anti")
-    firsts = engine.one(first_messages, flows=beginning, previous=states_before)
+    firsts = engine.one(first_messages, flows=beginning)
     initial = engine.one(
         initial_marks,
         firsts=engine.one(with_order_acks, firsts=firsts, acks=inputs.acks),

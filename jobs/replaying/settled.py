@@ -98,39 +98,24 @@ def nothing_settled(engine: Engine[T], messages: T, flows: T) -> Settled[T]:
 def find_settled(
     engine: Engine[T], sources: Sources[T], united: Conversations[T], inputs: Inputs[T], last: LastReplay | None
 ) -> Settled[T]:
-    """Returns what stays of the last replay; nothing where it cannot be told by sequence."""
-    settled = None if last is None else _find_settled(engine, sources, united, inputs, last)
-    return settled or nothing_settled(engine, united.messages, inputs.flows)
-
-
-def _find_settled(
-    engine: Engine[T], sources: Sources[T], united: Conversations[T], inputs: Inputs[T], last: LastReplay
-) -> Settled[T] | None:
-    """Returns what stays of the last replay; None, and says why, where it cannot be told by sequence."""
-    tallies = read_tallies(last.read(TALLIES))
-    if not tallies.height:  # the literal reading leaves none
-        return None
-    changes = {} if (why := _why_all(united)) else _changes(last)
-    if why or not changes:
-        progress(f"replay: all messages are judged: {why or 'nothing tells what has changed'}")
-        return None
-    now = Now(
-        **engine.bring(
-            ends=inputs.every_end,
-            flows=inputs.flows,
-            legs=inputs.legs,
-            messages=inputs.messages,
-            packets=sources.packets,
-            acks=sources.acks,
-            paired=inputs.acks,
-            unread=inputs.unread,
-            watched=watch(engine, inputs, inputs.acks, inputs.flows),
-        )
-    )
-    if doubtful_scopes(now.flows, now.unread, now.ends, now.legs).height:
-        progress("replay: all messages are judged: too many streams have unread bytes")
-        return None
-    found = settle(tallies, find_touched(changes, last.read(ENDS), now), now)
+    """Returns what stays of the last replay; says why where that is nothing."""
+    nothing = nothing_settled(engine, united.messages, inputs.flows)
+    tallies = None if last is None else read_tallies(last.read(TALLIES))
+    if last is None or tallies is None or tallies.is_empty():  # the literal reading leaves none
+        return nothing
+    why, now = "", _now(engine, sources, inputs)
+    if united.found is not None or united.had_copies:
+        why = "captures hold connections twice"
+    elif united.has_steps:
+        why = "the clock of a capture stepped back"
+    elif doubtful_scopes(now.flows, now.unread, now.ends, now.legs).height:
+        why = "too many streams have unread bytes"
+    elif not (changes := _changes(last)):
+        why = "nothing tells what has changed"
+    if why:
+        progress(f"replay: all messages are judged: {why}")
+        return nothing
+    found = settle(tallies, find_touched(tallies, changes, last.read(ENDS), now), now)
     kept = found["kept"]
     progress(
         f"replay: {found['messages'].height:,} of {now.messages.height:,} messages are judged, in "
@@ -150,13 +135,20 @@ def _find_settled(
     )
 
 
-def _why_all(united: Conversations[T]) -> str:
-    """Returns why all messages are judged; an empty text if nothing speaks against less."""
-    if united.found is not None or united.had_copies:
-        return "captures hold connections twice"
-    if united.has_steps:
-        return "the clock of a capture stepped back"
-    return ""
+def _now(engine: Engine[T], sources: Sources[T], inputs: Inputs[T]) -> Now:
+    return Now(
+        **engine.bring(
+            ends=inputs.every_end,
+            flows=inputs.flows,
+            legs=inputs.legs,
+            messages=inputs.messages,
+            packets=sources.packets,
+            acks=sources.acks,
+            paired=inputs.acks,
+            unread=inputs.unread,
+            watched=watch(engine, inputs, inputs.acks, inputs.flows),
+        )
+    )
 
 
 def _changes(last: LastReplay) -> dict[str, Frames]:

@@ -7,14 +7,13 @@ from typing import Generic
 from jobs.engine.engine import Engine, T
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
-from schemas.replay import ENDS, STATES
 from schemas.table import Table
 from udfs.derive.replay.scopes import TRANSACTIONAL
 
 
 @dataclass(frozen=True, slots=True)
 class Sources(Generic[T]):
-    """Holds the tables that a replay reads, and what the previous warehouse left."""
+    """Holds the tables that a replay reads."""
 
     messages: T
     streams: T
@@ -25,10 +24,6 @@ class Sources(Generic[T]):
     captures: T
     packets: T
     session_acks: T
-    states_before: T
-    """STATES of the previous warehouse; no rows without one."""
-    ends_before: T
-    """ENDS of the previous warehouse."""
 
 
 COLUMNS: Mapping[Table, tuple[str, ...]] = {
@@ -56,10 +51,6 @@ COLUMNS: Mapping[Table, tuple[str, ...]] = {
 SOURCES = tuple(COLUMNS)
 
 
-def read_sources(engine: Engine[T], states_before: T | None = None, ends_before: T | None = None) -> Sources[T]:
-    """Reads the tables; without the STATES and ENDS of a previous warehouse, those have no rows."""
-    return Sources(
-        **{table.name: engine.read(table, *columns) for table, columns in COLUMNS.items()},
-        states_before=engine.table([], STATES.arrow) if states_before is None else states_before,
-        ends_before=engine.table([], ENDS.arrow) if ends_before is None else ends_before,
-    )
+def read_sources(engine: Engine[T]) -> Sources[T]:
+    """Reads the tables."""
+    return Sources(**{table.name: engine.read(table, *columns) for table, columns in COLUMNS.items()})

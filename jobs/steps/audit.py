@@ -4,9 +4,6 @@ A night judges what is new or open, and keeps the other rows (`udfs.derive.settl
 of everything, unless that decision has an error. Nothing else would find this before the next version judges all.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import starmap
-
 import polars as pl
 
 from jobs.app import code_version
@@ -20,11 +17,8 @@ from jobs.warehouse.store import Warehouse
 from schemas.ingest import STREAMS
 from schemas.replay import VERDICTS
 from schemas.tables import REPLAYED
-from udfs.derive.columns import SEQUENCE, only_in_each
+from udfs.derive.columns import only_in_each
 from udfs.derive.frames import Frames
-
-_NAMED = 3
-"""Sequences that are named."""
 
 
 def step(warehouse: Warehouse, config: Config) -> Summary:
@@ -49,13 +43,17 @@ def step(warehouse: Warehouse, config: Config) -> Summary:
         summary["rows_gone"], summary["rows_new"] = (
             {name: rows[which].height for name, rows in found.items()} for which in (0, 1)
         )
-        if found:
-            write_here(warehouse, made)
-            _tell(found)
-        else:
+        if not found:
             progress(f"maintain: {judged:,} messages are judged again: the tables of the replay are right")
+            return
+        write_here(warehouse, made)
+        tables = (f"{name} ({gone.height:,} gone, {new.height:,} new)" for name, (gone, new) in found.items())
+        warn(
+            f"maintain: a replay of all messages makes other rows, which replace those of {', '.join(tables)}. "
+            f"Please report this line: it is a bug of msmq-replay {code_version.VERSION}."
+        )
 
-    derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, always=True, **recorded_options(config, ()))
+    derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, always=True, **recorded_options(config))
     return summary
 
 
@@ -78,35 +76,9 @@ def _compared(there: pl.DataFrame, made: pl.DataFrame) -> tuple[pl.DataFrame, pl
 
 def _why_not(warehouse: Warehouse, config: Config) -> str:
     """Returns why nothing can or need be judged again; an empty text if nothing speaks against it."""
-    if not all(warehouse.has(table) for table in (*SOURCES, *REPLAYED)):
-        return "nothing was replayed yet"
-    if config.continue_from:
-        return "with --continue-from every replay judges all messages"
-    read = sources_read(warehouse, "replay", REPLAYED, **recorded_options(config, ()))
-    if not read:
-        return "the last replay was of another version or had other options, or its tables were changed since"
-    if warehouse.versions(SOURCES) != read:
-        return "the last replay has not read what came since"
     if warehouse.local is None:
         return "with more messages than in_memory_messages every replay judges all of them"
+    read = sources_read(warehouse, "replay", REPLAYED, **recorded_options(config))
+    if not read or warehouse.versions(SOURCES) != read:
+        return "the tables are not what a replay with this version and these options made of all that was decoded"
     return ""
-
-
-def _tell(found: Mapping[str, tuple[pl.DataFrame, pl.DataFrame]]) -> None:
-    """Warns of rows that were wrong, and names some of their sequences."""
-    tables = ", ".join(f"{name} ({gone.height:,} gone, {new.height:,} new)" for name, (gone, new) in found.items())
-    rows = [one.select(SEQUENCE) for both in found.values() for one in both if {*SEQUENCE} <= {*one.columns}]
-    named = _first_sequences(rows)
-    warn(
-        f"maintain: a replay of all messages makes other rows, which replace those of {tables}."
-        + (f" Sequences: {'; '.join(named)}." if named else "")
-        + f" Please report this line: it is a bug of msmq-replay {code_version.VERSION}."
-    )
-
-
-def _first_sequences(rows: Sequence[pl.DataFrame]) -> list[str]:
-    """Returns the names of the first sequences in these rows."""
-    if not rows:
-        return []
-    found = pl.concat(rows).drop_nulls().unique().sort(SEQUENCE).head(_NAMED)
-    return list(starmap("{1} of {0}".format, found.rows()))

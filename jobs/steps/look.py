@@ -41,8 +41,6 @@ def run(config: Config) -> Summary:
     """
     if not config.captures:
         raise UsageError("Name what to look at: captures, folders or globs.")
-    if config.continue_from:
-        warn("look: continue_from is left out of account, because look reads no tables: nightly does")
     names = Names.read(config.names_file)
     engine = derive_tables(_files(config), config)
     with step("report" if config.out else "summary", _STEPS, _STEPS):

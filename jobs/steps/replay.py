@@ -3,17 +3,16 @@
 The work is in `jobs.replaying.flow`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 import polars as pl
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from jobs.app import code_version
 from jobs.app.command import Summary
 from jobs.app.config import Config
-from jobs.app.errors import UsageError
 from jobs.app.logs import progress
 from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
@@ -26,14 +25,12 @@ from jobs.replaying.sources import SOURCES, read_sources
 from jobs.replaying.windows import accept_in_memory, with_states
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import replay_summary, with_names
-from jobs.warehouse import publish_lock
 from jobs.warehouse.catalog import create_history
 from jobs.warehouse.provenance import derive
-from jobs.warehouse.spark_rows import collect
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import STREAMS
 from schemas.messages import MESSAGES
-from schemas.replay import ENDS, STATES, Reading, Scope
+from schemas.replay import Reading, Scope
 from schemas.table import Table
 from schemas.tables import REPLAYED
 
@@ -53,17 +50,15 @@ def run(spark: SparkSession, config: Config) -> Summary:
 def step(warehouse: Warehouse, config: Config) -> bool:
     """Replays all sessions, unless that was done for these versions and options; returns whether it was still to do."""
     warehouse.require(MESSAGES, "decode")
-    resumed = previous_version(warehouse, config)
-    recorded = recorded_options(config, resumed)
 
     def write(read: Mapping[str, int]) -> None:
         if warehouse.local is None:
             _replay_on_spark(warehouse, config)
         else:
-            last = LastInWarehouse(warehouse, read) if read and not resumed else None
+            last = LastInWarehouse(warehouse, read) if read else None
             write_here(warehouse, replay_here(warehouse, config, last))
 
-    derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **recorded)
+    derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **recorded_options(config))
     if not derived:
         progress("replay: nothing new")
     if warehouse.catalog_schema:
@@ -71,10 +66,9 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     return derived
 
 
-def recorded_options(config: Config, resumed: Sequence[Any]) -> dict[str, Any]:
-    """Returns what the lock records of a replay beside versions; `resumed` says where an earlier warehouse ended."""
-    recorded = {"reading": config.reading, "scope": config.scope, "continue_from": resumed}
-    return recorded | {"code": code_version.results_hash()}
+def recorded_options(config: Config) -> dict[str, Any]:
+    """Returns what the lock records of a replay beside versions."""
+    return {"reading": config.reading, "scope": config.scope, "code": code_version.results_hash()}
 
 
 class LastInWarehouse(NamedTuple):
@@ -107,8 +101,7 @@ class Replayed(NamedTuple):
 def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = None) -> Replayed:
     """Replays a warehouse that is held in memory, and writes nothing; without a `last` replay, all is judged."""
     engine = InProcess(load=warehouse.read_local)
-    before = [None if rows is None else collect(rows) for rows in _previous_tables(warehouse, config)]
-    sources = read_sources(engine, *before)
+    sources = read_sources(engine)
     united = unite(engine, sources)
     gone = replay(engine, sources, united, _options(config), last, accept_in_memory(warehouse.spark))
     return Replayed(engine, gone, united.renamed_copies(sources.streams))
@@ -130,43 +123,10 @@ def _options(config: Config) -> Options:
 def _replay_on_spark(warehouse: Warehouse, config: Config) -> None:
     """Replays a warehouse in tasks."""
     engine = OnSpark(warehouse)
-    sources = read_sources(engine, *_previous_tables(warehouse, config))
+    sources = read_sources(engine)
     united = unite(engine, sources)
     replay(engine, sources, united, _options(config), accept=with_states)
     renamed = united.renamed_copies(sources.streams)
     if renamed is not None and engine.count(renamed := engine.keep(renamed)):
         warehouse.create(STREAMS)
         warehouse.merge(STREAMS, engine.there(renamed), update=True)
-
-
-def _previous_tables(warehouse: Warehouse, config: Config) -> tuple[DataFrame | None, DataFrame | None]:
-    """Reads the receivers' STATES and the streams' ENDS of the warehouse that this one continues, if it does."""
-    previous = _previous_warehouse(warehouse, config)
-    return (previous.read(STATES), previous.read(ENDS)) if previous else (None, None)
-
-
-def previous_version(warehouse: Warehouse, config: Config) -> list[Any]:
-    """Returns the place and the versions of these tables; an empty list where there is no previous warehouse.
-
-    Raises:
-        UsageError: the previous warehouse lacks the tables, as one of an older version does, or is this one.
-    """
-    previous = _previous_warehouse(warehouse, config)
-    if not previous:
-        return []
-    publish_lock.require_whole(previous.folder, previous.catalog_schema)
-    for table in (STATES, ENDS):
-        previous.require(table, "replay", " there")
-    return [previous.place, previous.versions([STATES, ENDS])]
-
-
-def _previous_warehouse(warehouse: Warehouse, config: Config) -> Warehouse | None:
-    """Returns the previous warehouse: a folder if this one is a folder, a schema if this one is a schema."""
-    place = config.continue_from
-    if not place:
-        return None
-    spark = warehouse.spark
-    previous = Warehouse(spark, catalog_schema=place) if warehouse.catalog_schema else Warehouse(spark, place)
-    if previous.place == warehouse.place:
-        raise UsageError(f"A warehouse cannot continue itself: give --continue-from another place than {place}.")
-    return previous

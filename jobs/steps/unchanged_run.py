@@ -21,7 +21,6 @@ from jobs.steps import report
 from jobs.warehouse import log, provenance, publish_lock
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import path_in
-from schemas.replay import ENDS, STATES
 from schemas.tables import TABLES
 from udfs.msmq.pseudonyms import pseudonymize
 
@@ -68,8 +67,6 @@ def _of(config: Config, files: Mapping[str, Stamp]) -> str:
     """Returns a hash of the options, the names, the captures and the program."""
     options: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in _NO_EFFECT}
     options["names_key"] = config.hiding_key and pseudonymize("names", config.hiding_key)
-    if config.continue_from:
-        options["previous"] = [_version(config.continue_from, table.name) for table in (STATES, ENDS)]
     given = [options, list(Names.read(config.names_file).rows()), sorted(files.items()), code_version.program_hash()]
     text = json.dumps(given, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

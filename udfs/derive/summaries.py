@@ -3,8 +3,8 @@
 import polars as pl
 
 from schemas.outcomes import OUTCOME_COUNTS
-from schemas.replay import BOTH_SCOPES, SEQUENCES, SESSIONS, STATES, UNKNOWN_READING, Explains, Scope, Verdict
-from udfs.derive.columns import SEQUENCE, count, count_distinct, count_if, null, tx_sequence, unsigned
+from schemas.replay import BOTH_SCOPES, SEQUENCES, SESSIONS, UNKNOWN_READING, Explains, Scope, Verdict
+from udfs.derive.columns import SEQUENCE, count, count_distinct, count_if, null, tx_sequence
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.counts import sum_outcomes
 from udfs.derive.outcomes.tallies import ACKS_COMPARED
@@ -36,28 +36,6 @@ def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slot
     if slots is not None:
         rows = rows.join(slots, on=SEQUENCE, how="left")
     return with_columns_of(SEQUENCES, rows)
-
-
-def summarize_states(states: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
-    """Returns one row of STATES per scope, and the rows of `earlier` STATES whose scopes had no message since.
-
-    `states` say per scope where its receiver stood after the last arrival, `state_…` (the sequence is `signed`).
-    """
-    rows = with_columns_of(
-        STATES,
-        states.with_columns(
-            tx_sequence_id=unsigned(pl.col("state_sequence")),
-            tx_sequence_number="state_number",
-            assumed="state_assumed",
-        ),
-    )
-    idle = earlier.join(rows, on="scope_key", how="anti").with_columns(
-        pl.col("assumed").fill_null(value=False),  # not in tables of older releases
-        messages=pl.lit(0, pl.Int64),
-    )
-    return pl.concat([rows, with_columns_of(STATES, idle)]).with_columns(
-        tx_sequence=tx_sequence(pl.col("tx_sequence_id"))
-    )
 
 
 @derives(

@@ -1,28 +1,30 @@
 """Finds what the changes of the sources since the last replay touch (`udfs.derive.settled`)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import polars as pl
 
-from udfs.derive.columns import PLACE, are_in, in_one_only, is_on, number_of, row_key, signed, unsigned
+from schemas.wire import LATEST_ORDER_ACK_NS
+from udfs.derive.columns import PLACE, in_one_only, is_on, number_of, row_key, signed
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.slots import cut_packets
-from udfs.derive.replay.acks import addressee
+from udfs.derive.replay.acks import addressee, crowded
 from udfs.derive.replay.coverage import select_unreadable
-from udfs.derive.replay.scopes import FLOW_KEY, with_flow
+from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
 from udfs.replay.timeline import BEFORE_ALL
 
-OF_SENDER = ("source_queue_manager", "tx_sequence_id")
 LINKS = ("message_no", "transaction_no")
 """Numbers of IDs that messages share which are judged together."""
+NEVER = (1 << 63) - 1
+_ON_STREAM = ("scope_key", "stream_id")
 _NAMES = (
     *("stream_id", "session_id", "sender", "receiver", "sender_guid", "receiver_guid", "receiver_by_address"),
     *("mid_stream", "first_ns"),
 )
 """Columns of ENDS on which verdicts depend."""
-_NO_TIMES = pl.DataFrame(schema={"session_id": pl.String, "source_queue_manager": pl.String, "ns": pl.Int64})
+_SENDER = "source_queue_manager"
 
 
 @dataclass(frozen=True)
@@ -48,101 +50,130 @@ class Now:
 
     @cached_property
     def placed(self) -> pl.DataFrame:
-        """Returns scope, stream, sequence and time of messages, and numbers for their message and transaction IDs.
-
-        `accepted_above`: it is accepted in any state of a lower sequence, so the state is no lower than it afterwards.
-        """
+        """Returns messages with their scope and sequence, and numbers for their message and transaction IDs."""
+        ids = zip(LINKS, ("message_id", "tx_transaction_id"), strict=True)
         numbered = self.messages.select(
             *(*FLOW_KEY, "stream_offset", "tx_sequence_id", "captured_ns"),
             signed(pl.col("tx_sequence_id")).alias("sequence"),
-            (pl.col("previous_tx_sequence_number") == 0).fill_null(value=False).alias("accepted_above"),
-            *numbers_of_ids(),
+            *(pl.when(pl.col(of).is_not_null()).then(number_of(_SENDER, of)).alias(no) for no, of in ids),
         )
-        return with_flow(numbered, self.flows, "scope_key").drop("destination_queue")
+        return with_flow(numbered, self.flows, "scope_key").drop("queue_manager_address", "destination_queue")
 
 
-@dataclass(frozen=True)
-class Touched:
-    """Holds what came, went or changed since the last replay."""
+def find_touched(
+    tallies: pl.DataFrame, changes: Mapping[str, Frames], ends_before: pl.DataFrame, now: Now
+) -> pl.DataFrame:
+    """Returns what is to be judged of each `scope_key`: from which `sequence`, and from which time, `ns`, on.
 
-    streams: pl.Series
-    """Names of streams with other names of their ends, or other unread bytes."""
-    went: pl.DataFrame
-    """Messages that may be gone from their flow, `is_gone`, or other ones: `stream_id`, and numbers of their IDs."""
-    sequences: pl.DataFrame
-    """Original senders, and TxSequenceIDs of theirs that messages or acknowledgments name."""
-    numbers: pl.Series
-    """TxSequenceIDs of any sender, of acknowledgments that went, or whose stream has other names of its ends."""
-    unaddressed: pl.DataFrame
-    """Acknowledgments that name no sender: the `session_id` that they answer, their `tx_sequence_id` and time, `ns`."""
-    since: pl.DataFrame
-    """Times, `ns`, from which on all is to be judged again of a `session_id`, or of a `source_queue_manager`."""
-    acked_at: pl.DataFrame
-    """Times of acknowledgments, of these: one from before the first message of a scope may tell its state."""
-
-
-def find_touched(changes: Mapping[str, Frames], ends_before: pl.DataFrame, now: Now) -> Touched:
-    """Returns what the changes of the sources touch: rows that `came` and `went`, by table.
-
-    `ends_before` are the ENDS of the last replay.
+    `tallies` and `ends_before`, ENDS, are those that the last replay left; `changes` are the rows of each source that
+    `came` and `went` since.
     """
-    rows = {name: pl.concat(both.values(), how="diagonal") for name, both in changes.items()}
-    both = ends_before.select(_NAMES), now.ends.select(_NAMES)
-    renamed = in_one_only(*both)
-    of_unread = pl.concat([rows["stream_gaps"]["stream_id"], select_unreadable(rows["quarantine"])["stream_id"]])
-    hidden = pl.concat(
-        [*(one.filter(is_on(of_unread)) for one in both), renamed.filter(is_on(now.unread["stream_id"]))]
+    came = now.placed.join(changes["messages"]["came"], on=PLACE, how="semi")
+    acked = now.paired.join(changes["acks"]["came"].select(key=row_key()), on="key", how="semi")
+    of_senders = pl.concat(of.select("scope_key", *SENDER_THERE) for of in (tallies, now.flows)).unique()
+    senders = pl.concat([*_of_changed_streams(of_senders, changes, ends_before, now), _of_crowds(tallies, came, now)])
+    whole = (
+        of_senders.join(senders, on=_SENDER, how="semi", nulls_equal=True),
+        in_one_only(*(of.select("scope_key", "session_id").unique() for of in (tallies, now.flows))),
+        tallies.join(now.flows, on=(*_ON_STREAM, _SENDER, "session_id"), how="anti", nulls_equal=True),
+        *_late(tallies, came, acked, of_senders),
     )
-    on_renamed = now.messages.filter(is_on(renamed["stream_id"]))
-    unplaced = rows["messages"].filter("transactional").join(now.flows, on=FLOW_KEY, how="anti", nulls_equal=True)
-    went, acks_went = changes["messages"]["went"], changes["acks"]["went"]
-    came = changes["messages"]["came"].filter("transactional")
-    is_gone = ~are_in(went, came.select("stream_offset", *FLOW_KEY))
-    of_renamed = now.acks.filter(is_on(renamed["stream_id"]))
-    of_acks = pl.concat(of.select(PLACE) for of in (changes["acks"]["came"], of_renamed))
-    named = now.paired.join(of_acks.select(key=row_key()), on="key", how="semi").with_columns(
-        tx_sequence_id=unsigned(pl.col("sequence"))
+    touched = (
+        *(of.select("scope_key", sequence=pl.lit(BEFORE_ALL)) for of in whole),
+        came.select("scope_key", "sequence"),
+        tallies.join(acked, on=(_SENDER, "sequence"), how="semi").select("scope_key", "sequence"),
+        *_by_sequence(tallies, changes, now),
+        *_by_unread_bytes(tallies, came, changes, now),
     )
-    cut = (cut_packets(of, now.packets) for of in changes["streams"].values())
-    places = pl.concat([rows["packets"].select(PLACE), in_one_only(*cut)])
-    touched = [rows["messages"], now.messages.join(places, on=PLACE, how="semi"), named.drop_nulls("tx_sequence_id")]
-    since = (
-        hidden.select("session_id", ns="first_ns"),
-        *(of.select("source_queue_manager", ns="captured_ns") for of in (unplaced, on_renamed)),
-    )
-    acked_at = (
-        named.select("source_queue_manager", "ns"),
-        *(some.select(source_queue_manager=addressee(), ns="captured_ns") for some in (acks_went, of_renamed)),
-        *(
-            some.join(_answered(of), on="stream_id").select("session_id", ns="captured_ns")
-            for of in both
-            for some in (acks_went, of_renamed)
-        ),
-    )
-    return Touched(
-        streams=pl.concat([of_unread, renamed["stream_id"]]).unique(),
-        went=pl.concat(
-            [
-                went.select("stream_id", *numbers_of_ids(), is_gone=is_gone),
-                on_renamed.select("stream_id", *numbers_of_ids(), is_gone=pl.lit(value=True)),
-            ]
-        ),
-        sequences=pl.concat(of.select(OF_SENDER) for of in touched).unique(),
-        numbers=pl.concat(of["tx_sequence_id"] for of in (acks_went, of_renamed)).drop_nulls().unique(),
-        unaddressed=now.acks.filter(addressee().is_null())
-        .join(_answered(now.ends), on="stream_id")
-        .select("session_id", "tx_sequence_id", ns="captured_ns"),
-        acked_at=pl.concat([_NO_TIMES, *acked_at], how="diagonal"),
-        since=pl.concat([_NO_TIMES, *since], how="diagonal").with_columns(pl.col("ns").fill_null(BEFORE_ALL)),
-    )
+    return pl.concat(touched, how="diagonal").with_columns(pl.col("sequence", "ns").fill_null(NEVER))
 
 
-def _answered(ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns the session whose messages the acknowledgments on each stream are for."""
-    return ends.select("stream_id", session_id=pl.concat_str("receiver", "sender", separator="->"))
+def _of_changed_streams(
+    of_senders: pl.DataFrame, changes: Mapping[str, Frames], ends_before: pl.DataFrame, now: Now
+) -> Iterator[pl.DataFrame]:
+    """Yields the senders on streams that lost a packet, or whose ends have other names; those that answers there name.
+
+    And those of messages that came on unknown legs.
+    """
+    before, after = (ends.select(_NAMES) for ends in (ends_before, now.ends))
+    renamed = before.join(after, on=_NAMES, how="anti", nulls_equal=True)
+    went = [changes[name]["went"] for name in ("messages", "acks", "packets")]
+    changed = pl.concat(of["stream_id"] for of in (renamed, *went)).unique()
+    ends = pl.concat([before, after]).filter(is_on(changed))
+    ways = (("session_id",), ("receiver", "sender"))
+    for way in ways:
+        sessions = ends.select(session_id=pl.concat_str(way, separator="->", ignore_nulls=True))
+        yield of_senders.join(sessions, on="session_id", how="semi").select(_SENDER)
+    for messages in (went[0], now.messages.filter(is_on(changed))):
+        yield messages.select(_SENDER)
+    for acks in (went[1], now.acks.filter(is_on(changed))):
+        yield acks.select(addressee().alias(_SENDER)).drop_nulls()
+    on_legs = changes["messages"]["came"].filter("transactional")
+    yield on_legs.join(now.legs, on=FLOW_KEY, how="semi", nulls_equal=True).select(_SENDER)
 
 
-def numbers_of_ids() -> list[pl.Expr]:
-    """Returns numbers for message and transaction IDs, null for none."""
-    ids = zip(LINKS, ("message_id", "tx_transaction_id"), strict=True)
-    return [pl.when(pl.col(of).is_not_null()).then(number_of("source_queue_manager", of)).alias(no) for no, of in ids]
+def _of_crowds(tallies: pl.DataFrame, came: pl.DataFrame, now: Now) -> pl.DataFrame:
+    """Returns the senders that are new or gone on a session with acknowledgments that name no sender.
+
+    And all senders of such a session, if that has many and a message came.
+    """
+    back = now.ends.select("stream_id", session_id=pl.concat_str("receiver", "sender", separator="->"))
+    unaddressed = back.join(now.acks.filter(addressee().is_null()), on="stream_id", how="semi")
+    before, after = (of.select(SENDER_THERE).unique() for of in (tallies, now.flows))
+    crowds = crowded(pl.concat([before, after]).unique())
+    active = now.flows.join(came, on=_ON_STREAM, how="semi")
+    some = pl.concat(
+        [in_one_only(before, after), crowds.join(active, on="session_id", how="semi").select(SENDER_THERE)]
+    )
+    return some.join(unaddressed, on="session_id", how="semi").select(_SENDER)
+
+
+def _late(
+    tallies: pl.DataFrame, came: pl.DataFrame, acked: pl.DataFrame, of_senders: pl.DataFrame
+) -> Iterator[pl.DataFrame]:
+    """Yields the scopes of messages and acknowledgments that came, unless after all that the scope had."""
+    had = tallies.group_by("scope_key").agg(last_ns=pl.max("last_captured_ns"))
+    on_stream = tallies.group_by(_ON_STREAM).agg(pl.max("last_offset"))
+    of_sender = of_senders.select("scope_key", _SENDER).unique()
+    acked = acked.group_by(_SENDER).agg(pl.min("ns"))
+    yield acked.join(of_sender, on=_SENDER).join(had, on="scope_key").filter(pl.col("ns") <= pl.col("last_ns"))
+    is_late = (pl.col("captured_ns") <= pl.col("last_ns")).fill_null(value=True)
+    yield came.join(had, on="scope_key").filter(is_late)
+    yield came.join(on_stream, on=_ON_STREAM).filter(pl.col("stream_offset") <= pl.col("last_offset"))
+
+
+def _by_sequence(tallies: pl.DataFrame, changes: Mapping[str, Frames], now: Now) -> Iterator[pl.DataFrame]:
+    """Yields `scope_key` and `sequence` of what need not have arrived now, or then, or waits for an acknowledgment."""
+    cut = in_one_only(*(cut_packets(of, now.packets) for of in changes["streams"].values()))
+    yield now.placed.join(cut, on=PLACE, how="semi").select("scope_key", "sequence")
+    waiting = tallies.filter(pl.col("late") > 0)
+    both = waiting.join(now.watched, on=SENDER_THERE, how="left", nulls_equal=True, suffix="_now")
+    until, until_now, whole, whole_now = map(
+        pl.col, ("watched_ns", "watched_ns_now", "answers_whole", "answers_whole_now")
+    )
+    are_overdue = (
+        (of - pl.col("last_captured_ns") > LATEST_ORDER_ACK_NS).fill_null(value=False) for of in (until, until_now)
+    )
+    waits = until.ne_missing(until_now) & ~pl.all_horizontal(are_overdue)
+    yield both.filter(whole.ne_missing(whole_now) | waits).select("scope_key", "sequence")
+
+
+def _by_unread_bytes(
+    tallies: pl.DataFrame, came: pl.DataFrame, changes: Mapping[str, Frames], now: Now
+) -> Iterator[pl.DataFrame]:
+    """Yields the times from which unread bytes count that came or went on a session of the scope, or that move.
+
+    Those at the end of a stream stand before the message that comes next there, and behind the last one until then; on
+    a stream without a message of the scope they stand at its beginning.
+    """
+    began = now.ends.select("stream_id", "session_id", ns=pl.col("first_ns").fill_null(BEFORE_ALL))
+    ranges = pl.concat(
+        [*changes["stream_gaps"].values(), *map(select_unreadable, changes["quarantine"].values())], how="diagonal"
+    )
+    scopes = now.flows.select("scope_key", "session_id").unique()
+    yield began.join(ranges, on="stream_id", how="semi").join(scopes, on="session_id").select("scope_key", "ns")
+    last = tallies.group_by(_ON_STREAM).agg(pl.max("last_offset"))
+    grown = came.select(_ON_STREAM).unique().join(last, on=_ON_STREAM, how="left")
+    is_behind = pl.col("stream_offset") > pl.col("last_offset").fill_null(BEFORE_ALL)
+    moved = grown.join(now.unread.group_by("stream_id").agg(pl.max("stream_offset")), on="stream_id").filter(is_behind)
+    yield moved.join(began, on="stream_id").select("scope_key", "ns")

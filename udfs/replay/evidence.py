@@ -39,7 +39,7 @@ _IN_FLIGHT_NS = 250 * _MS
 """An OrderAck that follows sooner may have left before the message arrived."""
 _KEPT = (
     *("scope_no", "stream_no", "sequence", "state_sequence", "accepted", "verdict", "reason"),
-    *("gap_size", "reject_count", "missing_runs", "behind_gap", "in_doubt", "doubt_order", "initially_until"),
+    *("gap_size", "reject_count", "missing_runs", "behind_gap", "in_doubt"),
 )
 _RISING = ("first_number", "replay_order", "state_number")
 """Columns that rise by one with each message of a run; a single message's are its own."""
@@ -215,16 +215,16 @@ def to_runs(messages: pd.DataFrame, judged: pa.Table) -> Iterator[pa.RecordBatch
 def end_doubts(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Adds `doubt_ended_ns` to rows of PROVEN; those of a scope come in replay order.
 
-    The state before a row with a `doubt_order` rests on the last unknown message of its scope before it. From one piece
+    The state before a row that is `in_doubt` rests on the last unknown message of its scope before it. From one piece
     to the next it keeps when an OrderAck covered the last unknown message.
     """
     covered = NONE
     for rows in pieces(batches):
-        known = numbers(rows, "accepted", "covered_ns", "doubt_order", "initially_until")
+        known = numbers(rows, "accepted", "covered_ns")
         times = np.append(covered, known["covered_ns"])
         places = np.append(0, np.where(known["accepted"] == NONE, np.arange(1, len(times)), 0))
         last = np.maximum.accumulate(places)
         covered = times[last[-1]]
-        ended = known["initially_until"].where(known["doubt_order"] == NONE, times[last[:-1]])
         at = rows.schema.get_field_index("doubt_ended_ns")
-        yield from rows.set_column(at, PROVEN.field("doubt_ended_ns"), nullable(ended)).cast(PROVEN).to_batches()
+        ended = nullable(pd.Series(times[last[:-1]]))
+        yield from rows.set_column(at, PROVEN.field("doubt_ended_ns"), ended).cast(PROVEN).to_batches()

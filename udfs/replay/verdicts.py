@@ -38,8 +38,6 @@ class Chain(NamedTuple):
     previous: int | None
     missing: int
     """Unread ranges before it."""
-    assumed_until: int | None
-    """Of a state that is only assumed: until when."""
 
 
 class Judged(NamedTuple):
@@ -67,10 +65,6 @@ class Judged(NamedTuple):
     conformant_number: int | None
     """The number that the next OrderAck of a conformant receiver names."""
     in_doubt: bool
-    doubt_order: int | None
-    """The unknown message that the state rests on."""
-    initially_until: int | None
-    """Until when the initial state was assumed."""
 
 
 CHAIN = row(**{field.name: field.type for field in row_of(Chain)}, **LISTS)
@@ -154,8 +148,8 @@ def meet(state: State | None, message: Message) -> Meeting:
 class Scope:
     """Judges the messages of a scope one after another, and holds what they tell of the verdicts on further ones.
 
-    A verdict is in doubt where the state before it rests on a message that cannot be judged, or on an initial state
-    that was only assumed; that ends with an accepted message whose previous number is 0.
+    A verdict is in doubt where the state before it rests on a message that cannot be judged; that ends with an accepted
+    message whose previous number is 0.
     """
 
     def __init__(self, scope_no: int | None, reading: Reading) -> None:
@@ -167,11 +161,8 @@ class Scope:
         """The last message or initial state: what the literal reading takes for the state."""
         self.moved = 0
         """The last message that moved the state, or may have."""
-        self.unknown: int | None = None
-        """The last one that could not be judged."""
         self.doubted = self.sure = -1
         """Since when verdicts are in doubt, and when that ended last."""
-        self.assumed_until: int | None = None
         self.missing = 0
         """Unread ranges before the initial state."""
         self.sent = _BELOW_ALL
@@ -186,8 +177,6 @@ class Scope:
         self.state = self.last = State(initial.sequence, initial.number, initial.missing)
         self.sent = max(self.sent, (initial.sequence, initial.number))
         self.missing = max(self.missing, initial.missing)
-        if initial.assumed_until is not None:
-            self.doubted, self.assumed_until = initial.replay_order, initial.assumed_until
 
     def judge(self, chain: Chain, previous: int) -> Iterator[Judged]:
         """Yields the verdicts on a chain, of which the first message has this previous number."""
@@ -236,8 +225,6 @@ class Scope:
             conformant_number=conformant_number,
             behind_gap=found.across,
             in_doubt=self.doubted > self.sure,
-            doubt_order=self.unknown,
-            initially_until=self.assumed_until,
         )
 
     def _verdict(self, message: Message, state: State | None, found: Meeting) -> tuple[Verdict, Reason | None]:
@@ -259,7 +246,7 @@ class Scope:
         self.moved = one.replay_order + one.number - one.first_number
         self.taken.add(one.sequence, one.first_number, one.number)
         if one.accepted is None:
-            self.unknown = self.doubted = one.replay_order
+            self.doubted = one.replay_order
             self.sent = max(self.sent, (message.sequence, message.previous))
         elif message.previous == 0:
             self.sure = one.replay_order

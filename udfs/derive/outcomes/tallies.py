@@ -14,7 +14,7 @@ ACKS_COMPARED = ("acks_compared", "acks_conformant", "acks_literal")
 _NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
 _KEY = ("scope_key", "source_queue_manager", "tx_sequence_id", "session_id", "stream_id")
 _GUID = r"(?s)^.{8}-.{4}-.{4}-.{4}-.{12}$"
-_OF_LAST = ("state_sequence", "state_number", "reject_count", "left", "session_id")
+_OF_LAST = ("state_sequence", "state_number")
 _OF_FIRST = ("opening_sequence", "opening_number")
 
 
@@ -24,13 +24,14 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
 
     `first_order` and `last_order` are the places of its first and last arrival; `opening_sequence` and
     `opening_number` the state before the first, `state_sequence` and `state_number` that after the last (sequences are
-    `signed`). `last_from_zero`, `last_unknown` and `left` are for `state_assumed`. The rest is for `settled`.
+    `signed`). `last_from_zero` and `last_unknown` are for `state_assumed`, the rest is for `settled`.
     """
     order, number, explained = pl.col("replay_order"), pl.col("tx_sequence_number"), pl.col("next_ack_agrees_with")
     sequence_before, number_before = pl.col("incoming_tx_sequence_id"), pl.col("incoming_tx_sequence_number")
     moves = pl.col("accepted").fill_null(value=True) | (reading is Reading.LITERAL)
     is_covered, counted = pl.col("covered_at").is_not_null(), number_before.is_not_null() & ~pl.col("assumed")
     from_zero = pl.col("accepted") & (pl.col("previous_tx_sequence_number") == 0)
+    begins = (pl.col("verdict") == Verdict.NEW_SEQUENCE.value) & ~pl.col("behind_gap") & ~pl.col("assumed")
     return (
         verdicts.with_columns(as_numbers(verdicts, *_NAMES))
         .group_by(_KEY)
@@ -46,7 +47,6 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
             pl.when("accepted").then(number).max().alias("last_accepted_number"),
             pl.col("captured_at").min().alias("first_captured_at"),
             pl.col("captured_at").max().alias("last_captured_at"),
-            pl.col("captured_ns").min().alias("first_captured_ns"),
             pl.col("captured_ns").max().alias("last_captured_ns"),
             pl.col("stream_offset").min().alias("first_offset"),
             pl.col("stream_offset").max().alias("last_offset"),
@@ -55,18 +55,15 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
             order.max().alias("last_order"),
             sequence_before.min_by(order).alias("opening_sequence"),
             number_before.min_by(order).alias("opening_number"),
+            pl.col("missing_runs").min_by(order).alias("opening_missing"),
+            begins.min_by(order).alias("begins"),
             pl.when(moves).then("tx_sequence_id").otherwise(sequence_before).max_by(order).alias("state_sequence"),
             pl.when(moves).then(number).otherwise(number_before).max_by(order).alias("state_number"),
-            pl.col("reject_count").max_by(order).alias("reject_count"),
             pl.when(from_zero).then(order).max().alias("last_from_zero"),
             pl.when(pl.col("accepted").is_null()).then(order * 2 + is_covered).max().alias("last_unknown"),
-            (pl.col("assumed") & ~is_covered).max_by(order).alias("left"),
             pl.when(moves).then(order).max().alias("moved_order"),
-            pl.when(moves).then("missing_runs").max().alias("moved_missing"),
-            pl.col("missing_runs").max().alias("last_missing"),
             pl.when("accepted").then(sent_order()).max().alias("last_sent"),
             count_if(pl.col("accepted") & is_late()).alias("late"),
-            pl.col("captured_ns").null_count().cast(pl.Int64).alias("untimed"),
         )
         .with_columns(
             pl.col(_NAMES).cast(pl.String),
@@ -80,26 +77,22 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
 def scope_states(tallies: pl.DataFrame) -> pl.DataFrame:
     """Returns per `scope_key` where its receiver stood: before the first arrival, `opening_…`, and after the last.
 
-    `state_…` is that after the last arrival; `state_assumed`: it is assumed. It rests on the last unknown arrival, or
-    on the state that the previous warehouse left, unless a message with a previous number of 0 set it since. An
-    OrderAck that covers what it rests on ends the doubt: the arrival, or of a state that was left, any message since.
-    `several_receivers`: the messages went to queue managers with different GUIDs, of which each has a state of its own.
-    Besides, the sums of STATES, and `session_id` of the last arrival.
+    `state_…` is that after the last arrival; `state_assumed`: it rests on the last unknown arrival, which no OrderAck
+    covered, and no message with a previous number of 0 set it since. `several_receivers`: the messages went to queue
+    managers with different GUIDs, of which each has a state of its own.
     """
     unknown, from_zero = pl.col("last_unknown"), pl.col("last_from_zero")
-    of_unknown = (unknown // 2 > from_zero.fill_null(0)) & (unknown % 2 == 0)
-    of_left = from_zero.is_null() & pl.col("left").fill_null(value=False)
+    is_assumed = (unknown // 2 > from_zero.fill_null(0)) & (unknown % 2 == 0)
     return (
         tallies.group_by("scope_key", "source_queue_manager")
         .agg(
             *(pl.col(name).max_by("last_order") for name in _OF_LAST),
             *(pl.col(name).min_by("first_order") for name in _OF_FIRST),
-            pl.col("last_from_zero", "last_unknown", "last_captured_at", "last_captured_ns").max(),
-            pl.col("messages").sum(),
+            pl.col("last_from_zero", "last_unknown").max(),
             (receiver_guid().drop_nulls().n_unique() > 1).alias("several_receivers"),
         )
-        .with_columns(state_assumed=pl.when(unknown.is_not_null()).then(of_unknown).otherwise(of_left))
-        .drop("last_from_zero", "last_unknown", "left")
+        .with_columns(state_assumed=is_assumed.fill_null(value=False))
+        .drop("last_from_zero", "last_unknown")
     )
 
 

@@ -26,20 +26,17 @@ def _receiver() -> pl.Expr:
     return pl.coalesce("receiver_guid", "receiver_by_address")
 
 
-def find_ends(streams: pl.DataFrame, handshakes: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
+def find_ends(streams: pl.DataFrame, handshakes: pl.DataFrame) -> pl.DataFrame:
     """Returns one row of ENDS per stream that counts. `sender` and `receiver` are GUIDs, or addresses without one.
 
     The GUIDs of client and server come from the connection's EstablishConnection packets. A request may leave the
-    server NULL ([MS-MQQB] 2.2.3.1), so the acceptor's response goes first. For a connection that was captured from
-    mid-stream and has no handshake, `previous`, the ENDS of the previous warehouse (no rows without one), names the
-    peers of the last connection between the same ports. A stream without a captured segment begins when its connection
-    does.
+    server NULL ([MS-MQQB] 2.2.3.1), so the acceptor's response goes first. A stream without a captured segment begins
+    when its connection does.
     """
     named = handshakes.group_by("stream_id").agg(
         known_guid("client_guid").max().alias("client"), known_guid("server_guid").max().alias("server")
     )
-    before = _named_before(streams.join(named, on="stream_id", how="anti"), previous)
-    named = _for_both_directions(streams.join(pl.concat([named, before]), on="stream_id", how="left"))
+    named = _for_both_directions(streams.join(named, on="stream_id", how="left"))
     ends = named.select(
         "stream_id",
         "connection_id",
@@ -56,7 +53,7 @@ def find_ends(streams: pl.DataFrame, handshakes: pl.DataFrame, previous: pl.Data
         pl.coalesce("sender_guid", "src_ip").alias("sender"),
         pl.coalesce("receiver_guid", "dst_ip").alias("receiver"),
     ).with_columns(pl.concat_str("sender", "receiver", separator="->", ignore_nulls=True).alias("session_id"))
-    return _with_receiver_by_address(ends, previous)
+    return _with_receiver_by_address(ends)
 
 
 def _for_both_directions(streams: pl.DataFrame) -> pl.DataFrame:
@@ -73,48 +70,17 @@ def _for_both_directions(streams: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_receiver_by_address(ends: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
+def _with_receiver_by_address(ends: pl.DataFrame) -> pl.DataFrame:
     """Adds `receiver_by_address`: the only GUID that handshakes on other connections give to the receiver's address.
 
-    Ports do not count. An address that has no GUID here has that of `previous`, the ENDS of the previous warehouse.
-    Null where the connection's own handshake names the receiver.
+    Ports do not count. Null where the connection's own handshake names the receiver.
     """
-    here = _named_addresses(ends)
-    named = pl.concat([here, _named_addresses(previous).join(here, on="address", how="anti")])
-    only = named.filter(pl.col("least") == pl.col("most")).select(pl.col("address").alias("dst_ip"), "least")
+    guid = pl.col("sender_guid")
+    named = ends.group_by(dst_ip="address").agg(least=guid.min(), most=guid.max())
+    only = named.filter(pl.col("least") == pl.col("most")).drop("most")
     by_address = pl.when(pl.col("receiver_guid").is_null()).then(pl.col("least"))
     return (
         ends.join(only, on="dst_ip", how="left")
         .with_columns(by_address.alias("receiver_by_address"))
         .drop("dst_ip", "least")
-    )
-
-
-def _named_addresses(ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns `address`, and the `least` and `most` of the GUIDs that handshakes give to it."""
-    guid = pl.col("sender_guid")
-    named = ends.filter(guid.is_not_null()).group_by("address")
-    return named.agg(guid.min().alias("least"), guid.max().alias("most"))
-
-
-def _named_before(streams: pl.DataFrame, previous: pl.DataFrame) -> pl.DataFrame:
-    """Returns `stream_id`, `client` and `server` of mid-stream connections whose ports are in the `previous` ENDS."""
-    ports = pl.col("stream_id").str.splitn("#", 2).struct[0].alias("ports")
-    initiator, sender, receiver = (pl.col(name) for name in ("from_initiator", "sender_guid", "receiver_guid"))
-    last = (
-        previous.filter(pl.col("last_ns").is_not_null())
-        .select(ports, sender, receiver, "last_ns", "stream_id")
-        .sort("last_ns", "stream_id")
-        .unique("ports", keep="last")
-        .drop("last_ns", "stream_id")
-    )
-    return (
-        streams.filter("mid_stream")
-        .select("stream_id", "from_initiator", ports)
-        .join(last, on="ports")
-        .select(
-            "stream_id",
-            pl.when(initiator).then(sender).otherwise(receiver).alias("client"),
-            pl.when(initiator).then(receiver).otherwise(sender).alias("server"),
-        )
     )

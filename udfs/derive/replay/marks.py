@@ -15,8 +15,8 @@ from udfs.derive.replay.scopes import FLOW_KEY, NUMBERS, with_flow
 from udfs.replay.timeline import BEFORE_ALL, STREAM_END
 
 STREAM = ("scope_no", "stream_no")
-BEFORE = ("arrivals_before", "missing_before", "refused_before")
-"""Arrivals of a scope before those that are judged, unread ranges before, and how many were refused last of all."""
+BEFORE = ("arrivals_before", "missing_before")
+"""Arrivals of a scope, and unread ranges, before those that are judged."""
 _ADDRESSED = ("source_queue_manager", "queue_manager_address")
 _PLACE = ("stream_id", *STREAM, "stream_offset")
 _QUEUE = (*_ADDRESSED, "destination_queue")
@@ -67,13 +67,13 @@ def number_streams(
     A stream with unread ranges counts for each scope of its session that is not `doubtful`, even if it carried no
     message of the scope: then it has a row that is not in `flows`, with `has_messages` false. Where a scope is
     `resumed` (`settled.settle`), streams without messages that began before do not count, and BEFORE says what its
-    verdicts have more than those from there on tell. Fails if two scopes or pairs have the same hash.
+    verdicts count more than those from there on tell. Fails if two scopes or pairs have the same hash.
     """
     shared = flows.filter(pl.col("doubtful").is_null())
     scopes = _shared_scopes(every_flow.join(shared, on="scope_key", how="semi"))
-    began = resumed.select("scope_key", "last_ns")
+    began = resumed.select("scope_key", "began_ns")
     silent = _broken_streams(unread, ends).join(scopes, on="session_id").join(began, on="scope_key", how="left")
-    silent = silent.filter((pl.col("first_ns") >= pl.col("last_ns")).fill_null(value=True)).drop("last_ns")
+    silent = silent.filter((pl.col("first_ns") >= pl.col("began_ns")).fill_null(value=True)).drop("began_ns")
     silent = silent.join(every_flow, on=["scope_key", "stream_id"], how="anti")
     both = [of.with_columns(pl.lit(there).alias("has_messages")) for of, there in ((flows, True), (silent, False))]
     pair_no = number_of(*ACK_PAIR).alias("pair_no")
@@ -83,13 +83,7 @@ def number_streams(
     stream = ["scope_no", "first_ns", "stream_id"]
     nth = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("scope_no")
     numbered = rows.select(stream).unique().sort(stream).with_columns(nth.alias("stream_no"))
-    before = resumed.select(
-        "scope_key",
-        arrivals_before="last_order",
-        settled_ns="last_ns",
-        missing_before="missing",
-        refused_before=pl.col("last_order") - pl.col("moved_order").fill_null(0),
-    )
+    before = resumed.select("scope_key", arrivals_before="last_order", missing_before="missing")
     placed = rows.join(numbered, on=stream, nulls_equal=True).join(before, on="scope_key", how="left")
     return placed.with_columns(pl.col(BEFORE).fill_null(0))
 
@@ -222,20 +216,18 @@ def _stream_end_rows(unread: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFram
 
 
 def scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame, every_flow: pl.DataFrame) -> pl.DataFrame:
-    """Returns each FLOW_KEY of unknown legs with each scope that its messages may belong to after `settled_ns`.
+    """Returns each FLOW_KEY of unknown legs with each scope that its messages may belong to.
 
     That is a scope of the same sender and destination queue, or of a whole session with the queue manager that the
-    messages name; nulls are equal. Scopes that are `doubtful` are left out. `legs` are rows of `scopes.find_flows`,
-    `streams` of `number_streams`.
+    messages name; nulls are equal. Scopes that are `doubtful` are left out; none of the others is resumed. `legs` are
+    rows of `scopes.find_flows`, `streams` of `number_streams`.
     """
     scopes = streams.filter(pl.col("has_messages") & pl.col("doubtful").is_null())
-    of_scope = scopes.select("scope_key", "scope_no", "settled_ns").unique()
+    of_scope = scopes.select("scope_key", "scope_no").unique()
     scopes = every_flow.join(of_scope, on="scope_key")
     by_session = pl.col("replay_scope") == Scope.SESSION.value
     return pl.concat(
-        legs.select(FLOW_KEY).join(
-            scopes.filter(kind).select(*names, "scope_no", "settled_ns").unique(), on=names, nulls_equal=True
-        )
+        legs.select(FLOW_KEY).join(scopes.filter(kind).select(*names, "scope_no").unique(), on=names, nulls_equal=True)
         for kind, names in ((by_session, _ADDRESSED), (~by_session, _QUEUE))
     ).unique()
 
@@ -246,17 +238,12 @@ def _leg_rows(messages: pl.DataFrame, legs: pl.DataFrame) -> pl.DataFrame:
     Each row is a stream of its own, with a negative number.
     """
     place = number_of("stream_id", "stream_offset")
-    is_later = (pl.col("captured_ns") > pl.col("settled_ns")).fill_null(value=True)
-    return (
-        with_flow(messages, legs, "scope_no", "settled_ns")
-        .filter(is_later)
-        .select(
-            "scope_no",
-            pl.when(place < 0).then(place).otherwise(-1 - place).alias("stream_no"),
-            pl.lit(STREAM_END, pl.Int64).alias("stream_offset"),
-            pl.col("captured_ns").alias("at_ns"),
-            pl.lit(1, pl.Int64).alias("missing"),
-        )
+    return with_flow(messages, legs, "scope_no").select(
+        "scope_no",
+        pl.when(place < 0).then(place).otherwise(-1 - place).alias("stream_no"),
+        pl.lit(STREAM_END, pl.Int64).alias("stream_offset"),
+        pl.col("captured_ns").alias("at_ns"),
+        pl.lit(1, pl.Int64).alias("missing"),
     )
 
 
@@ -268,28 +255,19 @@ def _rows_before(arrived: pl.DataFrame) -> pl.DataFrame:
 def initial_marks(firsts: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
     """Returns a row of PLACED before all messages of each scope with an initial state, on stream number 0.
 
-    Where a previous warehouse left it, or it is `resumed`, that is the scope's first stream, so the next one is a
-    further one. `firsts` are rows of `initial_states.with_order_acks`, `resumed` those of `settled.settle`: behind them
-    is a row for the unread ranges between what set the state and the messages.
+    Where it is `resumed`, that is the scope's first stream, so the next one is a further one. `firsts` are rows of
+    `initial_states.with_order_acks`, `resumed` those of `settled.settle`.
     """
     zero = pl.lit(0, pl.Int64)
-    place = (_scope_no(), zero.alias("stream_no"))
+    place = (_scope_no(), *(zero.alias(name) for name in ("stream_no", "stream_offset", "missing")))
     rows = _marks_of(
-        choose_states(firsts).select(
-            *place,
-            *(zero.alias(name) for name in ("stream_offset", "missing")),
-            pl.col("ns").alias("at_ns"),
-            pl.when("resumed").then(False).alias("mid_stream"),
-            *("sequence", "number", "assumed_until"),
-        ),
+        choose_states(firsts).select(*place, "sequence", "number", at_ns="ns"),
         resumed.select(
             *place,
-            *(zero.alias(name) for name in ("stream_offset", "missing")),
-            at_ns="last_ns",
+            at_ns="began_ns",
             mid_stream=pl.lit(value=False),
             sequence="state_sequence",
             number="state_number",
         ),
-        resumed.select(*place, stream_offset=pl.lit(STREAM_END, pl.Int64), at_ns="last_ns", missing="missing_since"),
     )
     return _along_streams(rows)

@@ -62,11 +62,9 @@ def _values() -> dict[str, pl.Expr]:
     """Returns the columns of VERDICTS that follow from a message and its run."""
     captured, acknowledged, final = (pl.col(f"{name}_ns") for name in ("captured", "acknowledged", "final"))
     nth = pl.col("tx_sequence_number") - pl.col("first_number")
-    never_moved = pl.col("reject_count") == pl.col("replay_order")
     return {
         "replay_order": pl.col("replay_order") + nth + pl.col("arrivals_before"),
         "missing_runs": pl.col("missing_runs") + pl.col("missing_before"),
-        "reject_count": pl.col("reject_count") + pl.when(never_moved).then("refused_before").otherwise(0),
         "incoming_tx_sequence_id": unsigned(pl.col("state_sequence")),
         "incoming_tx_sequence_number": pl.col("state_number") + nth,
         "acknowledged_at": timestamp(acknowledged),
