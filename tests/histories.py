@@ -70,8 +70,8 @@ class History:
 
     def _decoded(self) -> Tables:
         packets = self.ingested[PACKETS.name]
-        tables = {table.name: decode_table(packets, table, None) for table in DECODED_TABLES}
-        undecodable = quarantine_of(packets, 0)
+        tables = {table.name: decode_table(InProcess(), packets, table, None) for table in DECODED_TABLES}
+        undecodable = quarantine_of(InProcess(), packets, 0)
         tables[QUARANTINE.name] = pl.concat([self.ingested[QUARANTINE.name], undecodable])
         return self.ingested | tables
 

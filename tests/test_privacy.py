@@ -13,7 +13,10 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import printable, progress
+from jobs.engine.on_spark import OnSpark
 from jobs.replaying.decoding import decode_table
+from jobs.warehouse.store import Warehouse
+from schemas.ingest import PACKETS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAME_COLUMNS
 from udfs.msmq.pseudonyms import pseudonymize, pseudonymize_columns
 
@@ -64,9 +67,10 @@ def test_every_hidden_column_is_one_of_a_table() -> None:
 
 
 def test_a_night_under_a_key_decodes_the_same_but_for_names(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
-    packets = spark.read.format("delta").load(str(orders[0] / "packets"))
-    found = decode_table(packets, MESSAGES, KEY.encode()).toArrow().to_pylist()
-    plain = decode_table(packets, MESSAGES, None).toArrow().to_pylist()
+    engine = OnSpark(Warehouse(spark, str(orders[0])))
+    found, plain = (
+        decode_table(engine, engine.read(PACKETS), MESSAGES, key).toArrow().to_pylist() for key in (KEY.encode(), None)
+    )
     assert {row["label"] for row in found} == {
         row["label"] and pseudonymize(row["label"], KEY.encode()) for row in plain
     }

@@ -75,12 +75,12 @@ def _changed(warehouse: Warehouse, config: Config, read: Mapping[str, int]) -> t
 
 def _decode(warehouse: Warehouse, config: Config, came: Rows, went: Rows | None) -> None:
     """Replaces the rows of the packets that went, or all, by those of the packets that came."""
-    key, raw_kept = config.hiding_key, config.ingest.quarantine_raw_bytes
-    rows: dict[Table, Rows] = {QUARANTINE: quarantine_of(came, raw_kept)}
+    engine, key, raw_kept = engine_of(warehouse), config.hiding_key, config.ingest.quarantine_raw_bytes
+    rows: dict[Table, Rows] = {QUARANTINE: quarantine_of(engine, came, raw_kept)}
     if went is None and warehouse.is_local and not isinstance(came, pl.DataFrame):
         warehouse.derive_in_tasks(PACKETS, DECODED_TABLES, lambda table, rows: decode_arrow(rows, table, key))
     else:
-        rows |= {table: decode_table(came, table, key) for table in DECODED_TABLES}
+        rows |= {table: decode_table(engine, came, table, key) for table in DECODED_TABLES}
     gone = dict.fromkeys(rows, went) | {QUARANTINE: _undecodable(went)}
     run_in_parallel(partial(warehouse.replace_rows, table, gone[table], of_table) for table, of_table in rows.items())
 

@@ -152,8 +152,8 @@ def _require_unchanged(files: Mapping[str, Stamp]) -> None:
 def _decode(engine: InProcess, config: Config) -> None:
     packets = engine.read(PACKETS)
     for table in DECODED_TABLES:
-        engine.replace(table, decode_table(packets, table, config.hiding_key))
-    undecodable = quarantine_of(packets, config.ingest.quarantine_raw_bytes)
+        engine.replace(table, decode_table(engine, packets, table, config.hiding_key))
+    undecodable = quarantine_of(engine, packets, config.ingest.quarantine_raw_bytes)
     engine.replace(QUARANTINE, engine.union(engine.read(QUARANTINE), undecodable))
 
 

@@ -146,8 +146,7 @@ class Tables:
             if not derived:
                 raise JobError(
                     f"The table {table.name} in {self.place} was made by another version of msmq-replay, with other "
-                    "columns or values. Use that version, or ingest the captures into a new warehouse, which can "
-                    "continue this one (--continue-from)."
+                    "columns or values. Use that version, or ingest the captures into a new warehouse."
                 )
         for _ in range(_ATTEMPTS):
             self._create(table, exists=exists)
