@@ -11,20 +11,44 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench_nights import markdown
 from made_rows import write_warehouse
-from measure import watch
+from measure import Watched, watch
 
-_HEADS = ("scopes", "wall s", "CPU s", "of these replay", "the JVM, MB", "all at one time, MB", "Python processes, MB")
-_REPLAY = (sys.executable, "-m", "jobs.cli", "replay", "--log-format", "json")
+from jobs.app.logs import log_as, step
+from jobs.app.spark_session import open_session
+
+_STARTING, _COPYING, _REPLAYING = "Starting Spark", "copy", "replay"  # as logged
+_HEADS = ("run", "wall s", "CPU s", "the JVM, MB", "all at one time, MB", "each Python process, MB")
+_REPLAY = (sys.executable, "-m", "jobs.cli", "replay")
 
 
-def measure(warehouse: Path, scopes: int) -> list[str]:
-    """Returns the cost of a replay as a row of a table."""
-    run = watch([*_REPLAY, "--warehouse", str(warehouse)])
-    seconds = (run.cost.wall_s, run.cost.cpu_s, run.steps["replay"].cpu_s)
-    memory = (f"{run.jvm_mb:.0f}", f"{run.together_mb:.0f}", ", ".join(f"{mb:.0f}" for mb in run.pythons_mb))
-    return [f"{scopes:,}", *(f"{one:.1f}" for one in seconds), *memory]
+def copy_messages(warehouse: Path) -> None:
+    """Reads the messages of a warehouse and writes them back, beside the others."""
+    log_as("json")
+    with step(_STARTING):
+        spark = open_session("messages, written back")
+    with step(_COPYING):
+        rows = spark.read.format("delta").load(str(warehouse / "messages"))
+        rows.write.format("delta").save(str(warehouse / "messages_again"))
+
+
+def measure(warehouse: Path, messages: int) -> list[str]:
+    """Returns the cost of a replay, and of reading the messages and writing them back, as lines of Markdown."""
+    copied = watch([sys.executable, __file__, "--copy", str(warehouse)])
+    replayed = watch([*_REPLAY, "--warehouse", str(warehouse), "--log-format", "json"])
+    cpu_s, base_s = replayed.steps[_REPLAYING].cpu_s, copied.steps[_COPYING].cpu_s
+    sentence = (
+        f"Without starting Spark, replay takes {cpu_s:.1f} CPU s, {cpu_s / messages * 1e6:.1f} µs a message: "
+        f"{cpu_s / base_s:.1f} times as much as reading the messages and writing them back ({base_s:.1f} CPU s)."
+    )
+    rows = (_row("messages read and written back", copied), _row("replay", replayed))
+    return [f"| {' | '.join(_HEADS)} |", f"| --- |{' ---: |' * (len(_HEADS) - 1)}", *rows, "", sentence]
+
+
+def _row(name: str, run: Watched) -> str:
+    seconds = f"{run.cost.wall_s:.1f} | {run.cost.cpu_s:.1f}"
+    memory = f"{run.jvm_mb:.0f} | {run.together_mb:.0f} | {', '.join(f'{mb:.0f}' for mb in run.pythons_mb)}"
+    return f"| {name} | {seconds} | {memory} |"
 
 
 def main() -> None:
@@ -32,14 +56,18 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--scopes", type=int, nargs="+", default=[1, 1_000, 100_000])
     parser.add_argument("--heap", default="4g", help="of the JVM")
+    parser.add_argument("--copy", type=Path, help=argparse.SUPPRESS)  # what a process of its own does
     asked = parser.parse_args()
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f"--master local[2] --driver-memory {asked.heap} pyspark-shell")
-    rows = []
-    for scopes in asked.scopes:
+    if asked.copy:
+        copy_messages(asked.copy)
+    else:
         with TemporaryDirectory() as folder:
-            write_warehouse(Path(folder), asked.messages, scopes)
-            rows.append(measure(Path(folder), scopes))
-    print(markdown(_HEADS, rows))  # noqa: T201 - the result
+            for scopes in asked.scopes:
+                warehouse = Path(folder, str(scopes))
+                write_warehouse(warehouse, asked.messages, scopes)
+                print(f"\n{asked.messages:,} messages in {scopes:,} scopes\n", flush=True)  # noqa: T201
+                print(*measure(warehouse, asked.messages), sep="\n", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

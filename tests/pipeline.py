@@ -40,7 +40,7 @@ class Ingested(NamedTuple):
     @property
     def found(self) -> tuple[object, ...]:
         """All rows and counts, except rows of captures, which say where these are split."""
-        return self[1:7]
+        return self[1:6]
 
     def framed(self, source: str = "10.0.0.1") -> list[bytes]:
         """The packets that an address sent, in the order of the stream."""
