@@ -237,7 +237,7 @@ class Config:
     @property
     def hiding_key(self) -> bytes | None:
         """Returns the key that names are hashed with; None when they are kept."""
-        return os.fsencode(os.environ.get(_KEY_VARIABLE, "")) if self.names == "hash" else None
+        return (os.fsencode(os.environ.get(_KEY_VARIABLE, "")) or None) if self.names == "hash" else None
 
     @property
     def ingest(self) -> IngestOptions:
