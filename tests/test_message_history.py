@@ -69,11 +69,11 @@ def test_each_message_is_one_row_with_its_arrivals_in_order(branches: Path) -> N
         assert (row["verdicts"] or []) == [arrival["verdict"] for arrival in came]
         accepted = [arrival for arrival in came if arrival["accepted"]]
         for which, where in (("first", came), ("accepted", accepted)):
-            found = [row[f"{which}_{name}"] for name in ("frame_number", "stream_id", "stream_offset")]
-            named = ("first_frame", "stream_id", "stream_offset")
-            assert found == [where[0][name] if where else None for name in named]
+            assert row[f"{which}_frame_number"] == (where[0]["first_frame"] if where else None)
             assert row[f"{which}_uri"] == (uris[where[0]["capture_id"]] if where else None)
-            assert row[f"{which}_src_ip"] == (where[0]["stream_id"].partition(":")[0] if where else None)
+        for column, of in (("first_stream_id", "stream_id"), ("first_stream_offset", "stream_offset")):
+            assert row[column] == (came[0][of] if came else None)
+        assert row["first_src_ip"] == (came[0]["stream_id"].partition(":")[0] if came else None)
         judged = accepted or [arrival for arrival in came if arrival["accepted"] is None]
         for name in ("acknowledged_at", "ack_latency_ms"):
             assert row[name] == (judged[0][name] if judged else None)
