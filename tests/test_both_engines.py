@@ -211,7 +211,7 @@ def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, 
         assert united.found.skews is not None
     else:
         assert united.found is None
-    assert (united.steps is not None) is ("clock_step_s" in NIGHTS[kind])
+    assert united.has_steps is ("clock_step_s" in NIGHTS[kind])
     once_there = replayed(there, options)
     for table in WRITTEN:
         assert counted(there.tables[table.name]) == counted(here.read(table)), table.name
