@@ -97,7 +97,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A Delta table: `<warehouse>/<name>`, one row per `key`, clustered in a catalog, and sorted by `maintain` elsewhere.
+    """A Delta table: `<warehouse>/<name>`, one row per `key`; clustered in a catalog, sorted by `maintain` elsewhere.
 
     If `statistics` names further columns that queries filter by, Delta collects minimum and maximum of these, of the
     key and of `clustered_by` only; otherwise of the first 32 columns, its default.

@@ -22,9 +22,9 @@ from udfs.derive.replay.acks import crowded
 from udfs.derive.settled import tally_rows
 
 BY_SEQUENCE = (VERDICTS, OUTCOMES, TRANSACTIONS)
-"""Tables of which the rows of sequences that are not judged again stay as they are."""
-FATES = (TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS)
-"""Tables of what became of messages, which have no rows under the literal reading, as it judges arrivals only."""
+"""Tables in which the rows of sequences that are not judged again stay: the caller puts the new ones beside them."""
+CONFORMANT_ONLY = (TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS, TALLIES, FINDINGS_ON_MESSAGES)
+"""Tables of what became of messages; without rows under the literal reading, which judges arrivals only."""
 
 
 class Options(NamedTuple):
@@ -56,7 +56,7 @@ def replay(
     if options.reading is Reading.LITERAL:
         tallies = engine.one(partial(tally, reading=Reading.LITERAL), verdicts=verdicts)
         sums = add_up(engine, united, inputs, tallies, None, options.scope)
-        for table in (*FATES, TALLIES, FINDINGS_ON_MESSAGES):
+        for table in CONFORMANT_ONLY:
             engine.replace(table, engine.table([], table.arrow))
     else:
         fates = find_fates(engine, verdicts, united, sources.packets, settled)
@@ -65,7 +65,7 @@ def replay(
         _explain(engine, sources, united, inputs, settled, verdicts, fates, sums["sequences"])
     for table in (SEQUENCES, SESSIONS):
         engine.replace(table, sums[table.name])
-    return settled.gone
+    return settled.judged_again
 
 
 def _explain(
@@ -83,7 +83,7 @@ def _explain(
     every_verdict = settled.with_kept(VERDICTS.name, verdicts)
     transactions = settled.with_kept(TRANSACTIONS.name, engine.read(TRANSACTIONS))
     acks = inputs.acks
-    if not united.is_plain:  # those that count have other keys and times in the table
+    if not united.is_plain:  # findings name keys and times as the tables have them, so these are paired, too
         used = engine.one(crowded, flows=fates.tallies)
         acks = pair(engine, united.counted(sources.acks), inputs.every_end, fates.tallies, used)
     watched = watch(engine, inputs, acks, fates.tallies)

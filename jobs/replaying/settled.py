@@ -73,7 +73,7 @@ class Settled(Generic[T]):
     """Rows of `read_tallies` that stay."""
     kept: Mapping[str, T] | None = None
     """Rows of other tables that stay, by name; None where all messages are judged."""
-    gone: pl.DataFrame | None = None
+    judged_again: pl.DataFrame | None = None
     """The sequences of which the rows do not stay; None where all messages are judged."""
 
     def with_kept(self, name: str, rows: T) -> T:
@@ -121,7 +121,7 @@ def find_settled(
         f"replay: {found['messages'].height:,} of {now.messages.height:,} messages are judged, in "
         f"{found['flows']['scope_key'].n_unique():,} scopes"
     )
-    gone = tallies.join(kept, on=SEQUENCE, how="anti").select(SEQUENCE).unique()
+    judged_again = tallies.join(kept, on=SEQUENCE, how="anti").select(SEQUENCE).unique()
     hand_in = {name: engine.hand_in(rows) for name, rows in found.items()}
     return Settled(
         engine,
@@ -130,8 +130,8 @@ def find_settled(
         hand_in["resumed"],
         hand_in["behind"],
         hand_in["kept"],
-        {name: engine.hand_in(rows) for name, rows in _kept(last, gone, kept, found["flows"]).items()},
-        gone,
+        {name: engine.hand_in(rows) for name, rows in _kept(last, judged_again, kept, found["flows"]).items()},
+        judged_again,
     )
 
 
@@ -162,11 +162,11 @@ def _changes(last: LastReplay) -> dict[str, Frames]:
     return found
 
 
-def _kept(last: LastReplay, gone: pl.DataFrame, tallies: pl.DataFrame, flows: pl.DataFrame) -> Frames:
+def _kept(last: LastReplay, judged_again: pl.DataFrame, tallies: pl.DataFrame, flows: pl.DataFrame) -> Frames:
     """Returns the rows that stay of the tables of which not all are derived again; witnesses are keys."""
 
     def read(table: Table, *columns: str) -> pl.DataFrame:
-        return last.read(table, *columns).join(gone, on=SEQUENCE, how="anti", nulls_equal=True)
+        return last.read(table, *columns).join(judged_again, on=SEQUENCE, how="anti", nulls_equal=True)
 
     slots = read(SEQUENCES, *_SLOTS).drop_nulls("numbers_due").join(flows, on="scope_key", how="anti")
     return {

@@ -212,15 +212,18 @@ def window_stalled(
 ) -> Told:
     """A session whose receiver took no packets, for how long at most, by what showed it.
 
-    `is_last`: the way was still closed when the last packet of a connection was captured.
+    `messages` counts connections. `is_last`: one of them was still stalled when its last packet was captured.
     """
     causes = (
         (unanswered_ns, "no SessionAck came for packets that were sent"),
-        (paused_ns, "it announced a window of one packet"),
+        (paused_ns, "it announced a window of one packet at most"),
         (shut_ns, "its TCP announced a window of 0"),
     )
     said = "; ".join(f"for up to {whole(ns / NS)} s {words}" for ns, words in causes if ns is not None)
-    waiting = "It did not go on, so messages wait in the sender's outgoing queue."
+    waiting = (
+        f"{one_or_many(messages, 'It', 'At least one of them')} did not go on while it was captured: unless another "
+        "connection took over, messages wait in the sender's outgoing queue."
+    )
     sentence = (
         f"The receiver stopped taking packets on {counted(messages, 'connection')}: {said}. "
         f"{waiting if is_last else 'It went on later.'} Look on the receiver for a full disk, a lack of memory, and a "

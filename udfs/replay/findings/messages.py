@@ -86,7 +86,8 @@ def _severity_by_fate(found: Found) -> Severity:
 
 def _gap_expired(found: Found) -> str:
     number = found.first.number
-    refused = ", ".join(f"number {one.number} ({one.message_id})" for one in found.shown.get(Role.ATTEMPT, ()))
+    attempts = (f"number {one.number} ({one.message_id})" for one in found.shown.get(Role.ATTEMPT, ()))
+    refused = ", ".join(dict.fromkeys(attempts))  # one message may have been refused several times
     return (
         f"{found.counted('message')} {found.was} accepted although the sender skipped numbers, which it does when "
         f"messages expire. Before the first, number {number}, "
