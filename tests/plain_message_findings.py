@@ -80,7 +80,7 @@ class Arrival:
 
     @property
     def went_back(self) -> bool:
-        """Whether it lies below what was accepted, although it is new and no straggler."""
+        """Whether the message lies below one that was accepted, came for the first time, and was not merely late."""
         if not (self.is_refused and self.nth == 1 and self.highest is not None and self.highest > self.slot):
             return False
         sent_later = self.sent is not None and self.latest_sent is not None and self.sent >= self.latest_sent
@@ -88,12 +88,12 @@ class Arrival:
 
     @property
     def state_fell(self) -> bool:
-        """Whether the receiver answered with its number, although it stood at a higher one of its sequence."""
+        """Whether the receiver answered with the message's number, although it stood higher in the sequence."""
         in_sequence = self.incoming_tx_sequence_id == self.tx_sequence_id and self.next_ack_agrees_with == "literal"
         return bool(in_sequence and self.tx_sequence_number < self.incoming_tx_sequence_number)
 
     def final_ack_is(self, bits: int) -> bool:
-        """Whether its FinalAck is of a class with these two highest bits, and it came first."""
+        """Whether the class of the message's FinalAck has these two highest bits, and the message is no resend."""
         return (self.final_ack_class or 0) & 0xC000 == bits and self.nth == 1
 
 

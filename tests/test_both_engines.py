@@ -19,6 +19,7 @@ from jobs.engine.engine import Engine, T
 from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark, Rows
 from jobs.replaying.conversations import Conversations, unite
+from jobs.replaying.decoding import decode_table
 from jobs.replaying.flow import Options, replay
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.simulator import simulate
@@ -26,13 +27,12 @@ from jobs.warehouse.spark_rows import collect, to_spark, with_columns_of
 from jobs.warehouse.store import Warehouse, conform
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
-from schemas.messages import DECODED_TABLES, MESSAGES, TABLE_OF
+from schemas.messages import DECODED_TABLES, MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Scope
 from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row
 from udfs.derive.frames import Derivation, Frames, to_frame
 from udfs.derive.tables import schema_of
-from udfs.passes.decode import decode_packets
 from udfs.passes.options import IngestOptions
 
 WRITTEN = (VERDICTS, ENDS, TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS)
@@ -73,9 +73,7 @@ def night(folder: Path, **options: Any) -> InProcess:
     ingest_more(engine, [str(path) for path in sorted(folder.glob("*.pcap"))], IngestOptions())
     packets = engine.read(PACKETS)
     for table in DECODED_TABLES:
-        kinds = [kind.value for kind, of in TABLE_OF.items() if of == table]
-        chosen = packets.filter(pl.col("packet_type").is_in(kinds))
-        engine.replace(table, engine.run(chosen, decode_packets(table, None), table.arrow))
+        engine.replace(table, decode_table(engine, packets, table, None))
     if options.get("both_ends"):
         _lose_packets(engine)
     return engine

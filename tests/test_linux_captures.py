@@ -23,13 +23,13 @@ SIZES = (16, 100, 700, 3000, 40_000)
 
 
 def packets(connection: int, *, from_server: bool) -> list[bytes]:
-    """What one side of a connection sent."""
+    """The bytes that one side of a connection sent."""
     sizes = [SIZES[(7 * number + 3 * connection + from_server) % 5] for number in range(10)]
     return [msmq(size, TEXT[(29 * at + connection) % 257 :][: size - 16]) for at, size in enumerate(sizes)]
 
 
 def sent() -> dict[Key, list[bytes]]:
-    """What each direction sent."""
+    """The packets that each direction sent, by its addresses."""
     clients = [(CLIENT, 50_000 + number) for number in range(4)]
     there = {(*client, *SERVER): packets(at, from_server=False) for at, client in enumerate(clients)}
     return there | {(*SERVER, *client): packets(at, from_server=True) for at, client in enumerate(clients)}

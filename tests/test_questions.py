@@ -121,7 +121,7 @@ def test_the_frames_of_a_lost_message_hold_its_label(morning: tuple[SparkSession
 
 
 def payload(uri: str, number: int) -> bytes:
-    """What a frame carries of its stream, with the two segments after it: a packet may end in these."""
+    """The TCP payload of a frame and of the next two segments of its stream, in which its packet may end."""
     with Path(uri).open("rb") as file:
         segments = [dpkt.ethernet.Ethernet(raw).data for _, raw in dpkt.pcap.Reader(file)]
 

@@ -177,11 +177,16 @@ def a_silent_stream_has_its_first_message(t: Nights) -> Iterator[None]:
     t.sent("C>", (200, 10, 1, 0), begin=100)
 
 
-@scene()
-def an_address_has_a_name_so_that_messages_passed_through(t: Nights) -> Iterator[None]:
+def with_one_known_receiver(t: Nights) -> None:
+    """Connection A leads to receiver R; nothing names the receiver of stream B."""
     t.connection("A", "a", "r")
     t.opened("B>", dst="x")
     t.handshake("A", "ga", "R")
+
+
+@scene()
+def an_address_has_a_name_so_that_messages_passed_through(t: Nights) -> Iterator[None]:
+    with_one_known_receiver(t)
     t.sent("A>", (10, 7, 1, 0), (20, 7, 3, 2), (30, 8, 1, 0), (40, 9, 1, 0), queue_manager_address="R")
     t.sent("B>", (15, 11, 2, 1), queue_manager_address="R")
     yield
@@ -191,9 +196,7 @@ def an_address_has_a_name_so_that_messages_passed_through(t: Nights) -> Iterator
 
 @scene()
 def a_message_that_may_be_on_its_way_comes_late(t: Nights) -> Iterator[None]:
-    t.connection("A", "a", "r")
-    t.opened("B>", dst="x")
-    t.handshake("A", "ga", "R")
+    with_one_known_receiver(t)
     t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0), queue_manager_address="R")
     yield
     t.sent("B>", (15, 11, 2, 1), queue_manager_address="R")
@@ -201,9 +204,7 @@ def a_message_that_may_be_on_its_way_comes_late(t: Nights) -> Iterator[None]:
 
 @scene()
 def a_message_names_whom_messages_on_their_way_name(t: Nights) -> Iterator[None]:
-    t.connection("A", "a", "r")
-    t.opened("B>", dst="x")
-    t.handshake("A", "ga", "R")
+    with_one_known_receiver(t)
     t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0))
     t.sent("B>", (15, 11, 2, 1), queue_manager_address="R")
     yield

@@ -47,7 +47,7 @@ _KNOWN: tuple[tuple[str, type[JobError], str], ...] = (
         "Spark cannot open the place ({}): take a folder, or a file system that it has the jars for.",
     ),
 )
-"""What says that a cause is a known one, and the error that says what to do."""
+"""Known causes of failures: a pattern of what was said, and the error to raise, with a sentence on what to do."""
 
 
 def known_error(error: BaseException | None, spark_said: str = "") -> JobError | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Protocol
 
 import polars as pl
@@ -99,22 +100,18 @@ def find_settled(
     engine: Engine[T], sources: Sources[T], united: Conversations[T], inputs: Inputs[T], last: LastReplay | None
 ) -> Settled[T]:
     """Returns what stays of the last replay; says why where that is nothing."""
-    nothing = nothing_settled(engine, united.messages, inputs.flows)
+    nothing = partial(nothing_settled, engine, united.messages, inputs.flows)
     tallies = None if last is None else read_tallies(last.read(TALLIES))
     if last is None or tallies is None or tallies.is_empty():  # the literal reading leaves none
-        return nothing
-    why, now = "", _now(engine, sources, inputs)
-    if united.found is not None or united.had_copies:
-        why = "captures hold connections twice"
-    elif united.has_steps:
-        why = "the clock of a capture stepped back"
-    elif doubtful_scopes(now.flows, now.unread, now.ends, now.legs).height:
-        why = "too many streams have unread bytes"
-    elif not (changes := _changes(last)):
-        why = "nothing tells what has changed"
-    if why:
-        progress(f"replay: all messages are judged: {why}")
-        return nothing
+        return nothing()
+    changes = {} if (why := _why_all(united)) else _changes(last)
+    if why or not changes:
+        progress(f"replay: all messages are judged: {why or 'nothing tells what has changed'}")
+        return nothing()
+    now = _now(engine, sources, inputs)
+    if doubtful_scopes(now.flows, now.unread, now.ends, now.legs).height:
+        progress("replay: all messages are judged: too many streams have unread bytes")
+        return nothing()
     found = settle(tallies, find_touched(tallies, changes, last.read(ENDS), now), now)
     kept = found["kept"]
     progress(
@@ -133,6 +130,13 @@ def find_settled(
         {name: engine.hand_in(rows) for name, rows in _kept(last, judged_again, kept, found["flows"]).items()},
         judged_again,
     )
+
+
+def _why_all(united: Conversations[T]) -> str:
+    """Returns why all messages are judged; an empty text if nothing speaks against less."""
+    if united.found is not None or united.had_copies:
+        return "captures hold connections twice"
+    return "the clock of a capture stepped back" if united.has_steps else ""
 
 
 def _now(engine: Engine[T], sources: Sources[T], inputs: Inputs[T]) -> Now:

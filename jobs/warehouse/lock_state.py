@@ -33,7 +33,7 @@ class LockState:
     ended: str | None = None
     """"released", or why the run failed; None while it is running."""
     machine: str = ""
-    """Where the run has marked the folder (`Mark.machine`)."""
+    """The machine on which the run has marked the folder (`Mark.machine`); empty where it has not."""
     seconds: int = 0
     """The run's own `claim_seconds`, in which it renews the lock."""
     at: datetime | None = None

@@ -25,7 +25,7 @@ from udfs.derive.touched import LINKS, NEVER, Now
 _ON_STREAM = ("scope_key", "stream_id")
 _OF_SENDER = ("source_queue_manager", "tx_sequence_id")
 _OPENING = ("begins", "first_ns", "opening_sequence", "opening_number", "opening_missing")
-"""What a tally says of its first arrival."""
+"""Columns of a tally that describe its first arrival."""
 _BEFORE = ("last_order", "moved_order", "last_sent", "last_captured_ns")
 
 

@@ -32,7 +32,7 @@ _IDENTITY: dict[str, tuple[str, ...]] = {
     "messages": ("message_id", "sent_at", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
     "acks": ("ack_type", "source_queue_manager", "tx_sequence_id", "tx_sequence_number", "acknowledged_message_id"),
 }
-"""What makes two packets the same. EstablishConnection is the same on all connections of two queue managers."""
+"""Columns in which equal packets agree. Handshakes are not compared, because they are alike on all connections."""
 
 
 def known_connections(streams: pl.DataFrame, handshakes: pl.DataFrame) -> pl.DataFrame:
