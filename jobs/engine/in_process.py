@@ -96,6 +96,10 @@ class InProcess:
     def distinct(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.unique(maintain_order=True)
 
+    def repeated(self, rows: pl.DataFrame, *by: str) -> pl.DataFrame:
+        some = rows.select(by)
+        return some.filter(some.is_duplicated()).unique()
+
     def where(self, rows: pl.DataFrame, column: str) -> pl.DataFrame:
         return rows.filter(column)
 

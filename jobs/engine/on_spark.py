@@ -122,7 +122,7 @@ class OnSpark:
         derivation = Derivation.of(work)
         if all(isinstance(rows, pl.DataFrame) for rows in tables.values()):
             return derivation.run(**tables)
-        if not derivation.by:
+        if derivation.needs_all:
             needed = {name: rows.select(*derivation.columns.get(name, rows.columns)) for name, rows in tables.items()}
             few = self._brought(needed, _FEW_ROWS)
             if few is not None:
@@ -139,7 +139,7 @@ class OnSpark:
         tagged = derivation.tagged(**schemas)
         made = derivation.made(**schemas, **{name: row_type_of(rows) for name, rows in here.items()})
         rows = self._tagged(there, tagged, derivation.by)
-        rows = rows if derivation.by else rows.coalesce(1)
+        rows = rows.coalesce(1) if derivation.needs_all else rows
         return self.run(rows, derivation.on_batches(made, **here), made, derivation.by), made
 
     def _tagged(self, tables: Mapping[str, DataFrame], tagged: RowType, by: Sequence[str] = ()) -> DataFrame:
@@ -156,7 +156,7 @@ class OnSpark:
 
     def gather(self, work: Work | Derivation, **tables: Rows) -> Frames:
         derivation = Derivation.of(work)
-        if not derivation.by or all(isinstance(rows, pl.DataFrame) for rows in tables.values()):
+        if derivation.needs_all or all(isinstance(rows, pl.DataFrame) for rows in tables.values()):
             return self.bring(**self.derive(derivation, **tables))
         found, made = self._derived(derivation, tables)
         return untagged(found.toArrow().cast(made), made.names)
@@ -206,6 +206,10 @@ class OnSpark:
     @_here_if_few
     def distinct(self, rows: Rows) -> Rows:
         return rows.distinct()
+
+    @_here_if_few
+    def repeated(self, rows: Rows, *by: str) -> Rows:
+        return rows.groupBy(*by).agg(F.count(F.lit(1)).alias("count")).where("count > 1").select(*by)
 
     @_here_if_few
     def where(self, rows: Rows, column: str) -> Rows:

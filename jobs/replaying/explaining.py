@@ -13,7 +13,15 @@ from jobs.replaying.sources import Sources
 from schemas.explained import FOUND
 from schemas.replay import FindingKind
 from udfs.derive.columns import PLACE
-from udfs.derive.facts.arrivals import choose_shown, shown_messages
+from udfs.derive.facts.arrivals import (
+    SHOWN,
+    choose_shown,
+    late_arrivals,
+    scopes_below_state,
+    sent_after_all,
+    shown_messages,
+    times_of_sending,
+)
 from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps
 from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
 from udfs.derive.facts.receivers import (
@@ -39,6 +47,7 @@ from udfs.derive.facts.senders import (
     streams_of_several,
     two_addresses,
 )
+from udfs.derive.outcomes.slots import SLOT
 from udfs.derive.tables import schema_of
 from udfs.derive.witness import find_frames, places_of, with_frames
 from udfs.replay.findings import facts
@@ -74,16 +83,20 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
 
     `verdicts` are those that were judged now; a finding may show others.
     """
+    late = engine.one(late_arrivals, verdicts=verdicts, watched=watched)
+    asking = engine.distinct(engine.one(scopes_below_state, verdicts=fates.unusual))
+    sent = engine.one(times_of_sending, verdicts=engine.join(verdicts, asking, ["scope_key"], "semi"))
     chosen = engine.one(
         choose_shown,
-        verdicts=verdicts,
-        slots=fates.unusual,
+        unusual=fates.unusual,
+        late=engine.join(late, fates.unusual_slots, SLOT, "anti"),
+        sent_later=engine.one(sent_after_all, sent=sent, resumed=resumed),
         fates=fates.of_messages,
         resumed=resumed,
         watched=watched,
     )
-    shown = engine.one(shown_messages, verdicts=every_verdict, chosen=chosen)
-    return engine.run(shown, tell_messages, FOUND, FINDING)
+    shown = engine.join(engine.select(every_verdict, *SHOWN), chosen, ["scope_key", "replay_order"])
+    return engine.run(engine.one(shown_messages, shown=shown), tell_messages, FOUND, FINDING)
 
 
 def find_by_facts(

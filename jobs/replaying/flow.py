@@ -17,7 +17,7 @@ from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Reading, Scope
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
-from udfs.derive.outcomes.tallies import tally
+from udfs.derive.outcomes.tallies import merge_tallies, tally
 from udfs.derive.replay.acks import crowded
 from udfs.derive.settled import tally_rows
 
@@ -54,7 +54,9 @@ def replay(
     verdicts = engine.read(VERDICTS)  # from files, so that Spark judges only once
     engine.replace(ENDS, inputs.every_end)
     if options.reading is Reading.LITERAL:
-        tallies = engine.one(partial(tally, reading=Reading.LITERAL), verdicts=verdicts)
+        tallies = engine.one(
+            merge_tallies, parts=engine.one(partial(tally, reading=Reading.LITERAL), verdicts=verdicts)
+        )
         sums = add_up(engine, united, inputs, tallies, None, options.scope)
         for table in CONFORMANT_ONLY:
             engine.replace(table, engine.table([], table.arrow))

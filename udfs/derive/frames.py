@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from schemas.table import BINARY, LONG, STRING, U16, U64, RowType, row
-from udfs.replay.groups import parts_of_groups
+from udfs.replay.groups import parts_of_groups, pieces
 from udfs.replay.rows import Batches
 
 Frames = dict[str, pl.DataFrame]
@@ -37,14 +37,15 @@ class Derivation(NamedTuple):
 
     Without `by`, a call gets all rows. With it, all frames have these columns, and a call gets all rows of one or of
     many groups, which have the same values there, in no order. The frames of `shared` are few rows, of which every call
-    gets all. Of a table in `columns` it needs only those. Of frames without rows it makes frames without rows, which
-    have the right columns and types.
+    gets all. `in_parts`: a call gets some rows of the only other table, any of them. Of a table in `columns` it needs
+    only those. Of frames without rows it makes frames without rows, which have the right columns and types.
     """
 
     work: Work
     by: Sequence[str] = ()
     shared: Sequence[str] = ()
     columns: Mapping[str, Sequence[str]] = {}
+    in_parts: bool = False
 
     @classmethod
     def of(cls, work: "Work | Derivation") -> "Derivation":
@@ -53,6 +54,11 @@ class Derivation(NamedTuple):
             return work
         function = work.func if isinstance(work, partial) else work
         return _DECLARED.get(function, cls(function))._replace(work=work)
+
+    @property
+    def needs_all(self) -> bool:
+        """Returns whether one call gets all rows."""
+        return not self.by and not self.in_parts
 
     def run(self, **tables: pl.DataFrame) -> Frames:
         """Derives whole tables."""
@@ -78,11 +84,16 @@ class Derivation(NamedTuple):
         """Returns a pass that turns rows of `tagged`, those of a group next to each other, into rows of `made`."""
 
         def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-            for frames in self._whole_groups(batches):
+            for frames in self._parts(batches) if self.in_parts else self._whole_groups(batches):
                 for name, rows in self.run(**frames, **shared).items():
                     yield from _of_table(name, rows, made)
 
         return run
+
+    def _parts(self, batches: Batches) -> Iterator[Frames]:
+        """Yields the rows as they come, some at a time."""
+        for rows in pieces(batches):
+            yield {name: _compact(rows[name]) for name in rows.column_names}
 
     def _whole_groups(self, batches: Batches) -> Iterator[Frames]:
         """Yields the frames of one or many whole groups, of rows of `tagged`."""
@@ -103,12 +114,16 @@ _DECLARED: dict[Work, Derivation] = {}
 
 
 def derives(
-    by: Sequence[str] = (), shared: Sequence[str] = (), columns: Mapping[str, Sequence[str]] | None = None
+    by: Sequence[str] = (),
+    shared: Sequence[str] = (),
+    columns: Mapping[str, Sequence[str]] | None = None,
+    *,
+    in_parts: bool = False,
 ) -> Callable[[W], W]:
     """Declares how a function derives tables, as in `Derivation`; without that, a call gets all rows of all tables."""
 
     def declare(work: W) -> W:
-        _DECLARED[work] = Derivation(work, by, shared, columns or {})
+        _DECLARED[work] = Derivation(work, by, shared, columns or {}, in_parts)
         return work
 
     return declare

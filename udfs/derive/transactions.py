@@ -6,35 +6,75 @@ The *slot* of a message is (scope, sequence, number). Several messages may have 
 import polars as pl
 
 from schemas.replay import TRANSACTIONS
-from udfs.derive.columns import PLACE, SEQUENCE, SPAN, as_numbers, count, count_if, row_key, signed, tx_sequence
-from udfs.derive.frames import derives
+from udfs.derive.columns import PLACE, SPAN, as_numbers, count, count_if, row_key, signed, tx_sequence
+from udfs.derive.frames import Frames, derives
+from udfs.derive.outcomes.slots import MESSAGE, SLOT
 
 _ID = ("source_queue_manager", "tx_transaction_id")
 _SLOT = (*SPAN, "number")
 _OF_ID = (*SPAN, "tx_transaction_id")
 _ORDER = ("sequence", "number", "scope_key")
+_SIDES = ("before", "behind")
 _NAMES = ("source_queue_manager", "scope_key", "stream_id")
-_COPIED = ("tx_transaction_id", "tx_first", "tx_last", "stream_offset", "captured_at", "replay_order", "accepted")
-_OF_VERDICT = (
-    *(*SEQUENCE, "tx_sequence_number", "source_queue_manager", "message_id", "content_hash", *PLACE, "session_id"),
-    *("destination_queue", "captured_at", "replay_order", "accepted", "tx_transaction_id", "tx_first", "tx_last"),
+_COPIED = (
+    *("tx_transaction_id", "tx_first", "tx_last", "stream_offset", "captured_at", "replay_order", "accepted", "fate"),
 )
+OF_TRANSACTIONS = (
+    *(*SLOT, *MESSAGE, *PLACE, "session_id", "destination_queue", "captured_at"),
+    *("replay_order", "accepted", "tx_transaction_id", "tx_first", "tx_last"),
+)
+"""The columns of VERDICTS from which transactions are derived."""
 _OF_FIRST = ("source_queue_manager", "session_id", "scope_key", "destination_queue", "tx_sequence_id")
+_USE = (*_ID, "instance")
 
 
-@derives(("source_queue_manager",), columns={"verdicts": _OF_VERDICT})
-def derive_transactions(verdicts: pl.DataFrame, fates: pl.DataFrame) -> pl.DataFrame:
-    """Returns one row of TRANSACTIONS per use of a sender's transaction ID; resends do not count.
+@derives(_ID)
+def derive_transactions(verdicts: pl.DataFrame) -> Frames:
+    """Returns one row per use of a sender's transaction ID; resends do not count.
 
     The ID has 20 bits, so a sender uses each again. In the order of the numbers of a sequence, a transaction begins
     with a message that has FM, or right after one that has LM, so a message that arrives late stays in its place. Where
     a transaction has messages in several scopes, the parts without FM or LM are in the order of their message IDs, and
-    those that share an ID and a number in the order of their scopes' names. `fates` are those of `message_fates`.
-    `witness` lists keys.
+    those that share an ID and a number in the order of their scopes' names. `verdicts` have their `fate`, which is null
+    for a delivered message. The frames are
+
+    * `whole`: rows of TRANSACTIONS, whose witnesses are keys, of uses with FM and LM;
+    * `broken`: such rows of the other uses, for `with_neighbours`;
+    * `asked`: the slots right before a use without FM and right behind one without LM, and on which `side` that is.
     """
     messages = _first_arrivals(_read_messages(verdicts))
-    uses = _summed_up(_with_instances(_with_fate(_with_parts(messages), verdicts, fates)))
-    return _described(_with_neighbours(uses, messages), verdicts)
+    uses = _summed_up(_with_instances(_with_parts(messages)))
+    described = _described(uses, verdicts)
+    is_whole = pl.col("has_first") & pl.col("has_last")
+    return {
+        "whole": described.filter(is_whole).select(TRANSACTIONS.names),
+        "broken": described.filter(~is_whole).select(TRANSACTIONS.names),
+        "asked": _asked(uses, verdicts),
+    }
+
+
+@derives(("source_queue_manager",))
+def with_neighbours(broken: pl.DataFrame, asked: pl.DataFrame, near: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of TRANSACTIONS that lack FM or LM; with a message where that is missing, the sender tore them.
+
+    `near` are the verdicts in the slots that are `asked` for. Of several messages there, that with the highest place
+    counts.
+    """
+    first_arrivals = (
+        near.drop_nulls("tx_transaction_id")
+        .sort("replay_order")
+        .unique([*SLOT, "tx_transaction_id"], keep="first", maintain_order=True)
+        .select(*SLOT, *PLACE)
+    )
+    found = asked.join(first_arrivals, on=SLOT).sort(PLACE).group_by(*_USE, "side").agg(row_key().last().alias("key"))
+    for side in _SIDES:
+        on_side = found.filter(pl.col("side") == side).select(*_USE, pl.col("key").alias(side))
+        broken = broken.join(on_side, on=_USE, how="left")
+    is_torn = pl.any_horizontal(pl.col(_SIDES).is_not_null())
+    return broken.with_columns(
+        torn_by_sender=pl.when(is_torn).then(True),
+        witness=pl.concat_list("witness", pl.concat_list(_SIDES).list.drop_nulls()),
+    ).select(TRANSACTIONS.names)
 
 
 def _read_messages(verdicts: pl.DataFrame) -> pl.DataFrame:
@@ -94,20 +134,6 @@ def _begins(*names: str) -> pl.Expr:
     return pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in names)
 
 
-def _with_fate(messages: pl.DataFrame, verdicts: pl.DataFrame, fates: pl.DataFrame) -> pl.DataFrame:
-    """Adds `fate`. Messages are found by numbers, and the few that share those are told apart by their message IDs."""
-    others = fates.filter(pl.col("fate") != "delivered").select(
-        pl.col("scope_key").cast(messages.schema["scope_key"], strict=False),
-        signed(pl.col("tx_sequence_id")).alias("sequence"),
-        pl.col("tx_sequence_number").alias("number"),
-        *("content_hash", "message_id", "fate"),
-    )
-    near = messages.select(*_SLOT, "row").join(others, on=_SLOT, how="semi")
-    named = pl.concat([near, verdicts.select("message_id", "content_hash")[near["row"]]], how="horizontal")
-    found = named.join(others, on=(*_SLOT, "message_id", "content_hash")).select("row", "fate")
-    return messages.join(found, on="row", how="left").with_columns(pl.col("fate").fill_null("delivered"))
-
-
 def _with_instances(rows: pl.DataFrame) -> pl.DataFrame:
     """Adds `instance`, which use of its ID a message belongs to, and `use`, a number that no other use has."""
     is_first = _begins(*_ID)
@@ -123,7 +149,8 @@ def _with_instances(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
     """Returns a row per use, with the `row` of its first and `last` message."""
-    counts = {fate: count_if(pl.col("fate") == fate) for fate in ("delivered", "lost", "pending")}
+    fate = pl.col("fate").fill_null("delivered")
+    counts = {name: count_if(fate == name) for name in ("delivered", "lost", "pending")}
     return (
         rows.sort("use", "anchor", *_ORDER)
         .group_by("use", maintain_order=True)
@@ -142,38 +169,32 @@ def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_neighbours(uses: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
-    """Adds the `row` of a message right `before` a use without FM, and right `behind` one without LM; null for none.
-
-    Of several in that slot, it is the one with the highest place.
-    """
-    for name, own, has, step in (("before", "row", "has_first", -1), ("behind", "last", "has_last", 1)):
-        asked = uses.filter(~pl.col(has)).select("use", row=own).join(messages.select("row", *_SLOT), on="row")
-        slots = asked.select("use", *SPAN, number=pl.col("number") + step)
-        found = messages.join(slots, on=_SLOT).sort(PLACE).group_by("use").agg(pl.last("row").alias(name))
-        uses = uses.join(found, on="use", how="left")
-    return uses
+def _asked(uses: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
+    """Returns the slots next to uses that lack FM or LM, on that `side`."""
+    found = []
+    for side, own, has, step in (("before", "row", "has_first", -1), ("behind", "last", "has_last", 1)):
+        lacking = uses.filter(~pl.col(has))
+        slots = verdicts.select(_ID[0], *SLOT)[lacking[own]].with_columns(pl.col("tx_sequence_number") + step)
+        of_use = lacking.select("tx_transaction_id", "instance", side=pl.lit(side))
+        found.append(pl.concat([slots, of_use], how="horizontal"))
+    return pl.concat(found)
 
 
 def _described(uses: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of TRANSACTIONS."""
-    is_torn = pl.any_horizontal(pl.col("before", "behind").is_not_null())
-    shown = uses.select("row", pl.when(pl.col("last") != pl.col("row")).then("last"), "before", "behind")
+    """Returns rows of TRANSACTIONS, as if nothing was next to them, with `has_first` and `has_last`."""
+    shown = uses.select("row", pl.when(pl.col("last") != pl.col("row")).then("last"))
     named = verdicts.select(_OF_FIRST)[uses["row"]]
     witness = [_keys_at(verdicts, rows) for rows in shown]
     not_delivered = pl.col("lost") + pl.col("pending")
     first_message_id = pl.concat_str("source_queue_manager", "first_ordinal", separator="\\", ignore_nulls=True)
-    return (
-        pl.concat([uses, named], how="horizontal")
-        .with_columns(
-            torn=~(pl.col("has_first") & pl.col("has_last")),
-            torn_by_sender=pl.when(is_torn).then(True).when("has_first", "has_last").then(False),
-            partly_delivered=(pl.col("delivered") > 0) & (not_delivered > 0),
-            tx_sequence=tx_sequence(pl.col("tx_sequence_id")),
-            first_message_id=first_message_id,
-            witness=pl.concat_list(witness).list.drop_nulls(),
-        )
-        .select(TRANSACTIONS.names)
+    is_whole = pl.col("has_first") & pl.col("has_last")
+    return pl.concat([uses, named], how="horizontal").with_columns(
+        torn=~is_whole,
+        torn_by_sender=pl.when(is_whole).then(False),
+        partly_delivered=(pl.col("delivered") > 0) & (not_delivered > 0),
+        tx_sequence=tx_sequence(pl.col("tx_sequence_id")),
+        first_message_id=first_message_id,
+        witness=pl.concat_list(witness).list.drop_nulls(),
     )
 
 

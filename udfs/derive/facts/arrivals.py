@@ -10,6 +10,7 @@ from schemas.replay import Reason
 from schemas.wire import LATEST_ORDER_ACK_NS
 from udfs.derive.columns import (
     ACK_PAIR,
+    PLACE,
     SEQUENCE,
     are_in,
     nanoseconds,
@@ -43,6 +44,9 @@ _SHOWN = {
     "state_number": "incoming_tx_sequence_number",
 }
 """The columns of VERDICTS that fields of Message are, where these have other names."""
+_OF_MESSAGE = {name: _SHOWN.get(name, name) for name in Message._fields if name != "key"}
+SHOWN = tuple(dict.fromkeys((*PLACE, *_IN_SCOPE, *_OF_MESSAGE.values())))
+"""The columns of VERDICTS that findings show."""
 
 
 def watched_sessions(
@@ -75,42 +79,46 @@ def watched_sessions(
     )
 
 
-@derives(("scope_key",), ("watched",), {"verdicts": LOOKED_AT})
-def choose_shown(
-    verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFrame, fates: pl.DataFrame, resumed: pl.DataFrame
-) -> pl.DataFrame:
-    """Returns the messages that findings on messages show: rows of CHOSEN.
+@derives(shared=("watched",), columns={"verdicts": LOOKED_AT}, in_parts=True)
+def late_arrivals(verdicts: pl.DataFrame, watched: pl.DataFrame) -> pl.DataFrame:
+    """Returns the accepted messages whose acknowledgment was late or is missing, and would have been seen in time.
 
-    Rules look at all arrivals in `slots` (`scope_key`, `sequence`, `number`), the unusual ones, and at those with a
-    late or missing acknowledgment. The others are plain, so each of them sets the state that the next one meets.
-    `watched` are the rows of `watched_sessions`; `fates` says what became of messages, and all others were delivered.
-    Verdicts are those of whole scopes, or all of them from where the scope is `resumed`; `scope_no` tells scopes apart
-    as in `shown_messages`.
+    `watched` are the rows of `watched_sessions`, and rows have its columns.
     """
-    arrivals = _with_neighbours(_candidates(verdicts, watched, slots), resumed)
+    acknowledged = pl.col("acknowledged_at").is_not_null()
+    is_due = acknowledged | (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_NS)
+    late = verdicts.filter(pl.col("accepted") & is_late())  # few look for their session
+    return late.join(watched, on=SENDER_THERE, how="left").filter(pl.col("answers_whole") & is_due)
+
+
+@derives(("scope_key",), ("watched",), {"unusual": LOOKED_AT})
+def choose_shown(
+    unusual: pl.DataFrame,
+    late: pl.DataFrame,
+    sent_later: pl.DataFrame,
+    fates: pl.DataFrame,
+    resumed: pl.DataFrame,
+    watched: pl.DataFrame,
+) -> pl.DataFrame:
+    """Returns the messages that findings on messages show: rows of CHOSEN, with the `scope_key` for `scope_no`.
+
+    Rules look at all verdicts in `unusual` slots, and at those that are `late_arrivals` elsewhere. The others are
+    plain, so each of them sets the state that the next one meets. `fates` says what became of messages, and all others
+    were delivered. Verdicts are those of whole scopes, or all of them from where the scope is `resumed`. `sent_later`
+    are the rows of `sent_after_all`.
+    """
+    candidates = pl.concat([unusual.join(watched, on=SENDER_THERE, how="left"), late], how="diagonal")
+    arrivals = _with_neighbours(candidates, resumed)
     rows = arrivals.join(fates.select(*_MESSAGE, "fate"), on=_MESSAGE, how="left", nulls_equal=True)
-    return choose_messages(
+    scopes = rows.select("scope_key", scope_no=number_of("scope_key")).unique()
+    chosen = choose_messages(
         rows.with_columns(
             number_of("scope_key").alias("scope_no"),
             pl.col("fate").fill_null("delivered"),
-            is_sent_after_all_accepted=are_in(rows, sent_later(verdicts, resumed)),
+            is_sent_after_all_accepted=are_in(rows, sent_later),
         )
     )
-
-
-def _candidates(verdicts: pl.DataFrame, watched: pl.DataFrame, slots: pl.DataFrame) -> pl.DataFrame:
-    """Returns the verdicts that rules look at, with the columns of `watched`."""
-    is_unusual, acknowledged = pl.col("is_unusual"), pl.col("acknowledged_at").is_not_null()
-    is_due = acknowledged | (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_NS)
-    marked = verdicts.with_columns(is_unusual=_is_in(slots, verdicts))
-    few = marked.filter(is_unusual | (pl.col("accepted") & is_late()))  # few look for their session
-    return few.join(watched, on=SENDER_THERE, how="left").filter(is_unusual | (pl.col("answers_whole") & is_due))
-
-
-def _is_in(slots: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Series:
-    """Returns whether each verdict is in one of the slots."""
-    places = verdicts.select("scope_key", signed(pl.col("tx_sequence_id")).alias("sequence"), "tx_sequence_number")
-    return are_in(places, slots.select("scope_key", "sequence", tx_sequence_number="number"))
+    return chosen.join(scopes, on="scope_no").rename({"order": "replay_order"})
 
 
 def _with_neighbours(candidates: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
@@ -208,19 +216,33 @@ def _with_first_gap(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def sent_later(verdicts: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
-    """Returns the refused messages that were sent no earlier than all accepted before them.
+@derives(columns={"verdicts": ("scope_key", "reason")}, in_parts=True)
+def scopes_below_state(verdicts: pl.DataFrame) -> pl.DataFrame:
+    """Returns the scopes of messages that were refused because they are below the receiver's state."""
+    return verdicts.filter(_is_below_state()).select("scope_key").unique()
 
-    A row is a `scope_key` and `replay_order`. They may show a sender that was restored, so only refusals below the
-    receiver's state are looked at.
+
+@derives(columns={"verdicts": (*_IN_SCOPE, "accepted", "reason", "sent_at", "message_id")}, in_parts=True)
+def times_of_sending(verdicts: pl.DataFrame) -> pl.DataFrame:
+    """Returns the places of accepted messages and of those below the state, which `asks`: when they were `sent`.
+
+    That is a number in the order in which the sender sent them.
     """
-    rows = verdicts.select(*_IN_SCOPE, "accepted", "reason", "sent_at", "message_id")
-    refused = rows.filter(pl.col("reason").is_in([Reason.LATE.value, Reason.STALE_SEQUENCE.value]))
-    until = refused.group_by("scope_key").agg(pl.col("replay_order").max().alias("until"))
+    is_below = _is_below_state()
+    some = verdicts.filter(pl.col("accepted") | is_below)
+    return some.select(*_IN_SCOPE, is_below.fill_null(value=False).alias("asks"), sent_order().alias("sent"))
+
+
+@derives(("scope_key",))
+def sent_after_all(sent: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
+    """Returns the messages below the receiver's state that were sent no earlier than all accepted before them.
+
+    A row is a `scope_key` and `replay_order`. They may show a sender that was restored. `sent` are the rows of
+    `times_of_sending`.
+    """
     before = resumed.select("scope_key", replay_order="last_order", asks=pl.lit(value=False), sent="last_sent")
-    accepted = rows.filter("accepted").join(until, on="scope_key").filter(pl.col("replay_order") < pl.col("until"))
     return (
-        pl.concat([_sent(refused, asks=True), _sent(accepted, asks=False), before])
+        pl.concat([sent, before])
         .sort(_IN_SCOPE)
         .with_columns(_highest_before(pl.when(~pl.col("asks")).then("sent")).alias("highest"))
         .filter(pl.col("asks") & (pl.col("sent") >= pl.col("highest")))
@@ -228,25 +250,16 @@ def sent_later(verdicts: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _sent(rows: pl.DataFrame, *, asks: bool) -> pl.DataFrame:
-    """Returns the places of messages with `asks` and when, and in which order, the sender sent them: `sent`."""
-    return rows.select(*_IN_SCOPE, pl.lit(asks).alias("asks"), sent_order().alias("sent"))
+def _is_below_state() -> pl.Expr:
+    return pl.col("reason").is_in([Reason.LATE.value, Reason.STALE_SEQUENCE.value])
 
 
-@derives(
-    ("stream_id",),
-    ("chosen",),
-    {"verdicts": (*LOOKED_AT, "stream_offset", "captured_at", "previous_tx_sequence_number")},
-)
-def shown_messages(verdicts: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of CHOSEN with the columns of Message; those of other messages than `verdicts` are left out."""
-    columns = {name: _SHOWN.get(name, name) for name in Message._fields if name != "key"}
-    messages = verdicts.select(
-        *(number_of("scope_key").alias("scope_no"), "replay_order", "stream_id", "stream_offset"),
-        *(pl.col(column).alias(name) for name, column in columns.items()),
-    )
-    shown = messages.join(chosen, left_on=["scope_no", "replay_order"], right_on=["scope_no", "order"], coalesce=False)
-    return shown.with_columns(row_key().alias("key")).select(*CHOSEN, *Message._fields)
+@derives(in_parts=True)
+def shown_messages(shown: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of CHOSEN with the columns of Message: `shown` are verdicts with those of `choose_shown`."""
+    columns = {"order": "replay_order"} | _OF_MESSAGE
+    named = (pl.col(column).alias(name) for name, column in columns.items())
+    return shown.select(*CHOSEN[:-1], *named, row_key().alias("key"))
 
 
 def _in_order(high: pl.Expr, low: pl.Expr) -> pl.Expr:

@@ -2,11 +2,11 @@
 
 import polars as pl
 
-from udfs.derive.columns import PLACE, SPAN, are_in, as_numbers, null, row_key, signed
+from udfs.derive.columns import PLACE, SPAN, are_in, null, row_key, signed
 from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.counts import count_slots, plain_arrivals
 from udfs.derive.outcomes.slots import JUDGED_AS, MESSAGE, SLOT, is_plain
-from udfs.derive.outcomes.tallies import scope_states, tally
+from udfs.derive.outcomes.tallies import merge_tallies, scope_states, tally
 from udfs.replay.arrivals import ARRIVAL
 
 _COPIED = (
@@ -18,50 +18,41 @@ _OF_SCOPE = (
 )
 
 
-@derives(("scope_key",), columns={"verdicts": JUDGED_AS})
+@derives(columns={"verdicts": JUDGED_AS}, in_parts=True)
+def sum_up_verdicts(verdicts: pl.DataFrame) -> Frames:
+    """Returns tallies of some verdicts, as `tally` does, and the `slots` of those that are not plain."""
+    return {"tallies": tally(verdicts), "slots": verdicts.filter(~is_plain()).select(SLOT).unique()}
+
+
+@derives(("scope_key",))
 def unusual_arrivals(
-    verdicts: pl.DataFrame, twice: pl.DataFrame, not_arrived: pl.DataFrame, settled: pl.DataFrame
+    verdicts: pl.DataFrame,
+    parts: pl.DataFrame,
+    twice: pl.DataFrame,
+    not_arrived: pl.DataFrame,
+    settled: pl.DataFrame,
 ) -> Frames:
     """Returns the arrivals in unusual slots, and what the others add up to.
 
-    All verdicts of a scope have to be there, or instead of those before the others their tallies, `settled`.
-
-    A slot is unusual with an arrival that is not plain, or is one of `accepted_twice` or `unarrived`. The frames are
+    A slot is unusual with an arrival that is not plain, or is one of `accepted_twice` or `unarrived`. `verdicts` are
+    those in unusual slots, `parts` tallies of all. All of a scope have to be there, or instead of those before the
+    others their tallies, `settled`. The frames are
 
     * `arrivals`: all arrivals in unusual slots and the runs of plain ones between them, as rows of ARRIVAL;
-    * `unusual`: these slots, each with its `source_queue_manager`, `scope_key`, `sequence` (`signed`) and `number`;
-    * `tallies`, `plain` and `slots`: the rows of `tally`, `plain_arrivals` and `count_slots`.
+    * `tallies`, `plain` and `slots`: the rows of `merge_tallies`, `plain_arrivals` and `count_slots`.
     """
-    tallies = tally(verdicts)
+    tallies = merge_tallies(parts)
     every_tally = pl.concat([settled.select(tallies.columns), tallies])
     states = scope_states(every_tally)
-    found = _arrivals(in_unusual_slots(verdicts, twice, not_arrived), not_arrived)
+    found = _arrivals(verdicts, not_arrived)
     due = first_due(found, states)
     plain = plain_arrivals(tallies, found)
-    unusual = found.select("source_queue_manager", *SPAN, "number").unique()
     return {
         "arrivals": _with_facts_of_scope(found, states, due, twice),
-        "unusual": unusual,
         "tallies": every_tally,
         "plain": plain,
-        "slots": count_slots(plain, unusual, states, due),
+        "slots": count_slots(plain, found.select(*SPAN, "number").unique(), states, due),
     }
-
-
-def in_unusual_slots(verdicts: pl.DataFrame, twice: pl.DataFrame, not_arrived: pl.DataFrame) -> pl.DataFrame:
-    """Returns all verdicts on arrivals in slots with an arrival that is not plain, came `twice` or need not have come.
-
-    Names of scopes are compared as numbers, since they are long, and most arrivals are plain.
-    """
-    repeated = verdicts.join(twice, on=["scope_key", *MESSAGE], how="semi")
-    cut = verdicts.join(not_arrived, on=PLACE, how="semi")
-    to_numbers = as_numbers(verdicts, "scope_key")
-    slots = pl.concat(
-        rows.select(*to_numbers, *SLOT[1:]).unique() for rows in (verdicts.filter(~is_plain()), repeated, cut)
-    )
-    places = verdicts.select(*to_numbers, *SLOT[1:]).with_row_index("place")
-    chosen = places.join(slots, on=SLOT, how="semi").select("place").to_series()
-    return verdicts[chosen]
 
 
 def _arrivals(some: pl.DataFrame, not_arrived: pl.DataFrame) -> pl.DataFrame:

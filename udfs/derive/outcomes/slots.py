@@ -8,7 +8,7 @@ import polars as pl
 
 from schemas.replay import Evidence, Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS, NEGATIVE_CLASS, QUEUED_CLASS
-from udfs.derive.columns import PLACE, SEQUENCE, number_of
+from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.frames import derives
 
 SLOT = (*SEQUENCE, "tx_sequence_number")
@@ -21,6 +21,8 @@ JUDGED_AS = (
     *("sent_at", "acknowledged_at", "ack_latency_ms"),
 )
 """The columns of VERDICTS from which outcomes are derived."""
+OF_ACCEPTED = (*SLOT, *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")
+"""The columns of VERDICTS that tell what was accepted more than once."""
 _CONTESTED = NEGATIVE_CLASS | QUEUED_CLASS
 
 
@@ -57,35 +59,36 @@ def is_late() -> pl.Expr:
     ("stream_id",),
     columns={
         "packets": (*PLACE, "size"),
-        "verdicts": ("scope_key", *PLACE),
+        "verdicts": (*SLOT, *PLACE),
     },
 )
 def unarrived(streams: pl.DataFrame, packets: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Returns `scope_key` and place of messages with bytes that TCP never acknowledged, on closed connections.
+    """Returns slot and place of messages with bytes that TCP never acknowledged, on closed connections.
 
     They were captured on their way, and need not have arrived. Where no acknowledgment was captured, nothing is known.
     All rows of a stream have to be there.
     """
-    return verdicts.select("scope_key", *PLACE).join(cut_packets(streams, packets), on=PLACE, how="semi")
+    return verdicts.select(*SLOT, *PLACE).join(cut_packets(streams, packets), on=PLACE, how="semi")
+
+
+def cut_streams(streams: pl.DataFrame) -> pl.DataFrame:
+    """Returns the rows of STREAMS with bytes that TCP never acknowledged, on connections that were closed."""
+    return streams.filter("closed", pl.col("acked_bytes") < pl.col("recovered_bytes") + pl.col("missing_bytes"))
 
 
 def cut_packets(streams: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
     """Returns the place of each packet with bytes that TCP never acknowledged, on connections that were closed."""
-    sent = pl.col("recovered_bytes") + pl.col("missing_bytes")
-    cut = streams.filter("closed", pl.col("acked_bytes") < sent).select("stream_id", "acked_bytes")
+    cut = cut_streams(streams).select("stream_id", "acked_bytes")
     ends = pl.col("stream_offset") + pl.col("size")
     return packets.join(cut, on="stream_id").filter(ends > pl.col("acked_bytes")).select(PLACE)
 
 
-@derives(
-    ("source_queue_manager", "message_id"),
-    columns={"verdicts": ("scope_key", *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")},
-)
+@derives(("source_queue_manager", "message_id"))
 def accepted_twice(verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Returns `scope_key` and MESSAGE of what was accepted more than once, over all scopes that accepted it.
+    """Returns slot and MESSAGE of what was accepted more than once, over all scopes that accepted it.
 
-    Verdicts on an assumed state aside. All verdicts on a message have to be there.
+    Verdicts on an assumed state aside. All verdicts on a message that was accepted have to be there, with its columns
+    OF_ACCEPTED.
     """
     accepted = verdicts.filter(pl.col("accepted") & ~rests_on_assumption())
-    perhaps = accepted.filter(accepted.select(number_of(*MESSAGE)).to_series().is_duplicated())
-    return perhaps.select("scope_key", *MESSAGE).filter(pl.struct(MESSAGE).is_duplicated()).unique()
+    return accepted.select(*SLOT, *MESSAGE).filter(pl.struct(MESSAGE).is_duplicated())

@@ -6,7 +6,7 @@ A tally is of one sequence on one stream.
 import polars as pl
 
 from schemas.replay import Explains, Reading, Verdict
-from udfs.derive.columns import as_numbers, count, count_if, null, sent_order, signed
+from udfs.derive.columns import as_numbers, null, sent_order, signed
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.slots import JUDGED_AS, is_late
 
@@ -16,61 +16,88 @@ _KEY = ("scope_key", "source_queue_manager", "tx_sequence_id", "session_id", "st
 _GUID = r"(?s)^.{8}-.{4}-.{4}-.{4}-.{12}$"
 _OF_LAST = ("state_sequence", "state_number")
 _OF_FIRST = ("opening_sequence", "opening_number")
+_SUMMED = ("messages", *(verdict.value for verdict in Verdict), *ACKS_COMPARED, "expired", "late")
+_HIGHEST = (
+    *("last_number", "last_accepted_number", "last_captured_at", "last_captured_ns", "last_offset", "last_order"),
+    *("last_from_zero", "last_unknown", "moved_order", "last_sent"),
+)
 
 
-@derives(("scope_key",), columns={"verdicts": JUDGED_AS})
+@derives(columns={"verdicts": JUDGED_AS}, in_parts=True)
 def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.DataFrame:
+    """Returns the tallies of some verdicts, which `merge_tallies` puts together: a row per sequence and stream."""
+    return _merged(verdicts.select(**_of_one_message(reading)))
+
+
+@derives(("scope_key",))
+def merge_tallies(parts: pl.DataFrame) -> pl.DataFrame:
     """Returns a row per sequence and stream with `messages`, counts of verdicts and OrderAcks, and the ends of the run.
 
     `first_order` and `last_order` are the places of its first and last arrival; `opening_sequence` and
     `opening_number` the state before the first, `state_sequence` and `state_number` that after the last (sequences are
     `signed`). `last_from_zero` and `last_unknown` are for `state_assumed`, the rest is for `settled`.
     """
+    return _merged(parts)
+
+
+def _of_one_message(reading: Reading) -> dict[str, pl.Expr]:
+    """Returns the columns of the tally of a single message."""
     order, number, explained = pl.col("replay_order"), pl.col("tx_sequence_number"), pl.col("next_ack_agrees_with")
     sequence_before, number_before = pl.col("incoming_tx_sequence_id"), pl.col("incoming_tx_sequence_number")
-    moves = pl.col("accepted").fill_null(value=True) | (reading is Reading.LITERAL)
+    accepted = pl.col("accepted")
+    moves = accepted.fill_null(value=True) | (reading is Reading.LITERAL)
     is_covered, counted = pl.col("covered_at").is_not_null(), number_before.is_not_null() & ~pl.col("assumed")
-    from_zero = pl.col("accepted") & (pl.col("previous_tx_sequence_number") == 0)
     begins = (pl.col("verdict") == Verdict.NEW_SEQUENCE.value) & ~pl.col("behind_gap") & ~pl.col("assumed")
+    agrees = {
+        "acks_compared": explained.is_not_null(),
+        "acks_conformant": explained.is_in([Explains.CONFORMANT.value, Explains.BOTH.value]),
+        "acks_literal": explained.is_in([Explains.LITERAL.value, Explains.BOTH.value]),
+    }
+    is_counted = {verdict.value: pl.col("verdict") == verdict.value for verdict in Verdict} | agrees
+    return {
+        **{name: pl.col(name) for name in _KEY},
+        "messages": pl.lit(1, pl.Int64),
+        **{name: one.fill_null(value=False).cast(pl.Int64) for name, one in is_counted.items()},
+        "expired": pl.when(counted).then("gap_size").otherwise(0),
+        "late": (accepted & is_late()).fill_null(value=False).cast(pl.Int64),
+        "first_number": number,
+        "last_number": number,
+        "last_accepted_number": pl.when(accepted).then(number),
+        "first_captured_at": pl.col("captured_at"),
+        "last_captured_at": pl.col("captured_at"),
+        "last_captured_ns": pl.col("captured_ns"),
+        "first_offset": pl.col("stream_offset"),
+        "last_offset": pl.col("stream_offset"),
+        "first_ns": pl.col("captured_ns"),
+        "first_order": order,
+        "last_order": order,
+        "opening_sequence": signed(sequence_before),
+        "opening_number": number_before,
+        "opening_missing": pl.col("missing_runs"),
+        "begins": begins,
+        "state_sequence": signed(pl.when(moves).then("tx_sequence_id").otherwise(sequence_before)),
+        "state_number": pl.when(moves).then(number).otherwise(number_before),
+        "last_from_zero": pl.when(accepted & (pl.col("previous_tx_sequence_number") == 0)).then(order),
+        "last_unknown": pl.when(accepted.is_null()).then(order * 2 + is_covered),
+        "moved_order": pl.when(moves).then(order),
+        "last_sent": pl.when(accepted).then(sent_order()),
+    }
+
+
+def _merged(tallies: pl.DataFrame) -> pl.DataFrame:
+    """Returns tallies with those of one sequence and stream as one."""
     return (
-        verdicts.with_columns(as_numbers(verdicts, *_NAMES))
+        tallies.with_columns(as_numbers(tallies, *_NAMES))
         .group_by(_KEY)
         .agg(
-            count().alias("messages"),
-            *(count_if(pl.col("verdict") == verdict.value).alias(verdict.value) for verdict in Verdict),
-            explained.count().cast(pl.Int64).alias("acks_compared"),
-            count_if(explained.is_in([Explains.CONFORMANT.value, Explains.BOTH.value])).alias("acks_conformant"),
-            count_if(explained.is_in([Explains.LITERAL.value, Explains.BOTH.value])).alias("acks_literal"),
-            pl.when(counted).then("gap_size").otherwise(0).sum().alias("expired"),
-            number.min().alias("first_number"),
-            number.max().alias("last_number"),
-            pl.when("accepted").then(number).max().alias("last_accepted_number"),
-            pl.col("captured_at").min().alias("first_captured_at"),
-            pl.col("captured_at").max().alias("last_captured_at"),
-            pl.col("captured_ns").max().alias("last_captured_ns"),
-            pl.col("stream_offset").min().alias("first_offset"),
-            pl.col("stream_offset").max().alias("last_offset"),
-            pl.col("captured_ns").min_by("stream_offset").alias("first_ns"),
-            order.min().alias("first_order"),
-            order.max().alias("last_order"),
-            sequence_before.min_by(order).alias("opening_sequence"),
-            number_before.min_by(order).alias("opening_number"),
-            pl.col("missing_runs").min_by(order).alias("opening_missing"),
-            begins.min_by(order).alias("begins"),
-            pl.when(moves).then("tx_sequence_id").otherwise(sequence_before).max_by(order).alias("state_sequence"),
-            pl.when(moves).then(number).otherwise(number_before).max_by(order).alias("state_number"),
-            pl.when(from_zero).then(order).max().alias("last_from_zero"),
-            pl.when(pl.col("accepted").is_null()).then(order * 2 + is_covered).max().alias("last_unknown"),
-            pl.when(moves).then(order).max().alias("moved_order"),
-            pl.when("accepted").then(sent_order()).max().alias("last_sent"),
-            count_if(pl.col("accepted") & is_late()).alias("late"),
+            pl.col(_SUMMED).sum(),
+            pl.col("first_number", "first_captured_at", "first_offset", "first_order").min(),
+            pl.col(_HIGHEST).max(),
+            pl.col("first_ns").min_by("first_offset"),
+            pl.col(*_OF_FIRST, "opening_missing", "begins").min_by("first_order"),
+            pl.col(_OF_LAST).max_by("last_order"),
         )
-        .with_columns(
-            pl.col(_NAMES).cast(pl.String),
-            signed(pl.col("opening_sequence")),
-            signed(pl.col("state_sequence")),
-            sequence=signed(pl.col("tx_sequence_id")),
-        )
+        .with_columns(pl.col(_NAMES).cast(pl.String), sequence=signed(pl.col("tx_sequence_id")))
     )
 
 
