@@ -391,9 +391,11 @@ def test_bytes_that_were_never_acknowledged() -> None:
     )
     sizes = pl.DataFrame({"stream_offset": [0, 100, 120, 150], "size": [100, 50, 31, 50]})
     packets = streams.select("stream_id").join(sizes, how="cross")
-    messages = packets.filter(pl.col("stream_offset") < 150).with_columns(scope_key=pl.lit("queue s q"))
+    messages = packets.filter(pl.col("stream_offset") < 150).with_columns(
+        scope_key=pl.lit("queue s q"), tx_sequence_id=pl.lit(7), tx_sequence_number="stream_offset"
+    )
     found = unarrived(streams, packets, messages).rows()
-    assert sorted(found) == [("queue s q", name, 120) for name in ("closed", "closed, the rest missing")]
+    assert sorted(found) == [("queue s q", 7, 120, name, 120) for name in ("closed", "closed, the rest missing")]
 
 
 def test_what_tcp_acknowledged() -> None:

@@ -46,6 +46,9 @@ class Engine(Protocol[T]):
     def one(self, work: Work | Derivation, **tables: T) -> T:
         """Derives the only table that a function makes."""
 
+    def lazy(self, work: Work | Derivation, **tables: T) -> T:
+        """Derives the only table that a function makes, when it is read; it must be read once only."""
+
     def gather(self, work: Work | Derivation, **tables: T) -> Frames:
         """Derives tables of few rows, which are then in this process."""
 

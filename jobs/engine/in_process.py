@@ -62,6 +62,9 @@ class InProcess:
     def one(self, work: Work | Derivation, **tables: pl.DataFrame) -> pl.DataFrame:
         return self.derive(work, **tables)[ONE]
 
+    def lazy(self, work: Work | Derivation, **tables: pl.DataFrame) -> pl.DataFrame:
+        return self.one(work, **tables)
+
     def gather(self, work: Work | Derivation, **tables: pl.DataFrame) -> Frames:
         return self.derive(work, **tables)
 

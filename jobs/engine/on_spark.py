@@ -154,6 +154,12 @@ class OnSpark:
     def one(self, work: Work | Derivation, **tables: Rows) -> Rows:
         return self.derive(work, **tables)[ONE]
 
+    def lazy(self, work: Work | Derivation, **tables: Rows) -> Rows:
+        derivation = Derivation.of(work)
+        if derivation.needs_all or all(isinstance(rows, pl.DataFrame) for rows in tables.values()):
+            return self.one(derivation, **tables)
+        return self._derived(derivation, tables)[0].select(f"{ONE}.*")
+
     def gather(self, work: Work | Derivation, **tables: Rows) -> Frames:
         derivation = Derivation.of(work)
         if derivation.needs_all or all(isinstance(rows, pl.DataFrame) for rows in tables.values()):

@@ -12,8 +12,9 @@ from jobs.replaying.inputs import Inputs
 from jobs.replaying.sources import Sources
 from schemas.explained import FOUND
 from schemas.replay import FindingKind
-from udfs.derive.columns import PLACE
+from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.facts.arrivals import (
+    LOOKED_AT,
     SHOWN,
     choose_shown,
     late_arrivals,
@@ -22,7 +23,7 @@ from udfs.derive.facts.arrivals import (
     shown_messages,
     times_of_sending,
 )
-from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps
+from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps, with_clock_steps
 from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
 from udfs.derive.facts.receivers import (
     WINDOW,
@@ -44,6 +45,8 @@ from udfs.derive.facts.senders import (
     expired_by_stream,
     expired_on_arrival,
     find_conflicts,
+    find_expired,
+    least_ages,
     streams_of_several,
     two_addresses,
 )
@@ -83,7 +86,8 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
 
     `verdicts` are those that were judged now; a finding may show others.
     """
-    late = engine.one(late_arrivals, verdicts=verdicts, watched=watched)
+    places = engine.expect_few(engine.one(late_arrivals, verdicts=verdicts, watched=watched))
+    late = engine.join(engine.select(verdicts, *LOOKED_AT, "stream_offset"), places, PLACE, "semi")
     asking = engine.distinct(engine.one(scopes_below_state, verdicts=fates.unusual))
     sent = engine.one(times_of_sending, verdicts=engine.join(verdicts, asking, ["scope_key"], "semi"))
     chosen = engine.one(
@@ -123,7 +127,11 @@ def find_by_facts(
     sent = engine.join(engine.select(verdicts, *SENT), several, ["stream_id"])
     negative = engine.one(negative_acks, messages=counted, ends=ends)
     named = engine.join(counted, engine.select(negative, message_id="correlation_id"), ["message_id"], "semi")
-    repeated = engine.one(refused_meanwhile, repeated=engine.one(repeated_acks, acks=acks), verdicts=verdicts)
+    repeated = engine.expect_few(engine.one(repeated_acks, acks=acks))
+    meanwhile = engine.join(verdicts, repeated, ["source_queue_manager", "tx_sequence_id"], "semi")
+    repeated = engine.one(refused_meanwhile, repeated=repeated, verdicts=meanwhile)
+    stepped = engine.expect_few(engine.one(with_clock_steps, captures=sources.captures))
+    in_stepped = engine.join(sources.messages, stepped, ["capture_id"], "semi")
     ways = engine.one(find_ways, streams=sources.streams, ends=ends, handshakes=sources.handshakes)
     connections = engine.select(ways, "stream_id", "connection_id")
     headers = {"messages": sources.messages, "acks": sources.acks, "session_acks": sources.session_acks}
@@ -138,7 +146,7 @@ def find_by_facts(
         flows=inputs.flows,
         tallies=fates.tallies,
         sequences=sequences,
-        expired=engine.one(expired_by_stream, messages=counted, verdicts=verdicts),
+        expired=engine.one(expired_by_stream, expired=_not_accepted(engine, counted, verdicts)),
         conflicts=engine.one(find_conflicts, sent=sent),
         repeated=repeated,
         negative=negative,
@@ -146,15 +154,25 @@ def find_by_facts(
         acks=engine.one(count_acks, acks=inputs.acks),
         **stalls,
         failures=failures,
-        steps=engine.one(clock_steps, captures=sources.captures, messages=sources.messages),
+        steps=engine.one(clock_steps, captures=stepped, messages=in_stepped),
         **engine.derive(broken_transactions, transactions=transactions),
     )
 
 
-def put_together(engine: Engine[T], verdicts: T, undelivered: T, findings: T, sequences: T) -> dict[str, T]:
+def _not_accepted(engine: Engine[T], messages: T, verdicts: T) -> T:
+    """Returns the messages that had expired and were not accepted."""
+    expired = engine.one(find_expired, messages=messages, ages=engine.one(least_ages, messages=messages))
+    expired = engine.expect_few(expired)
+    accepted = engine.select(engine.where(verdicts, "accepted"), "message_id")
+    return engine.join(expired, engine.join(accepted, expired, ["message_id"], "semi"), ["message_id"], "anti")
+
+
+def put_together(engine: Engine[T], verdicts: T, tallies: T, undelivered: T, findings: T, sequences: T) -> dict[str, T]:
     """Returns `incidents`, and `findings` with the one that each is part of; witnesses are keys."""
-    sent = engine.one(messages_sent, verdicts=verdicts, outcomes=undelivered, findings=findings)
-    seen = engine.one(addresses_seen, verdicts=verdicts)
+    of_sequences = (engine.select(rows, *SEQUENCE) for rows in (undelivered, findings))
+    troubled = engine.expect_few(engine.distinct(engine.union(*of_sequences)))
+    sent = engine.one(messages_sent, verdicts=engine.join(verdicts, troubled, SEQUENCE, "semi"), outcomes=undelivered)
+    seen = engine.one(addresses_seen, tallies=tallies)
     return engine.derive(
         tell_incidents, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen
     )

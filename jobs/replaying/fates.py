@@ -84,11 +84,12 @@ def find_fates(engine: Engine[T], verdicts: T, united: Conversations[T], packets
     cut = engine.expect_few(engine.one(cut_streams, streams=united.streams))
     packets, on_cut = (engine.join(rows, cut, ["stream_id"], "semi") for rows in (packets, verdicts))
     not_arrived = engine.one(unarrived, streams=cut, packets=packets, verdicts=on_cut)
-    repeated = engine.repeated(engine.where(engine.select(verdicts, "accepted", *MESSAGE), "accepted"), *MESSAGE)
+    accepted = engine.where(engine.select(verdicts, "accepted", *MESSAGE), "accepted")
+    repeated = engine.expect_few(engine.keep(engine.repeated(accepted, *MESSAGE)))
     perhaps_twice = engine.join(engine.select(verdicts, *OF_ACCEPTED), repeated, MESSAGE, "semi")
     twice = engine.keep(engine.one(accepted_twice, verdicts=perhaps_twice))
     slots = engine.union(sums["slots"], *(engine.select(rows, *SLOT) for rows in (twice, not_arrived)))
-    slots = engine.distinct(slots)
+    slots = engine.expect_few(engine.keep(engine.distinct(slots)))
     unusual = engine.keep(engine.join(engine.select(verdicts, *JUDGED_AS), slots, SLOT, "semi"))
     found = engine.derive(
         unusual_arrivals,
@@ -108,7 +109,7 @@ def find_fates(engine: Engine[T], verdicts: T, united: Conversations[T], packets
         counted["undelivered"],
         settled.with_kept("counts", counted["counts"]),
         settled.with_kept("slots", found["slots"]),
-        counted["fates"],
+        engine.expect_few(counted["fates"]),
     )
 
 

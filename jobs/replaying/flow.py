@@ -94,7 +94,7 @@ def _explain(
     by_facts = find_by_facts(engine, sources, united, inputs, every_verdict, acks, fates, sequences, transactions)
     findings = engine.union(engine.read(FINDINGS_ON_MESSAGES), by_facts)
     undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
-    told = put_together(engine, every_verdict, undelivered, findings, sequences)
+    told = put_together(engine, every_verdict, fates.tallies, undelivered, findings, sequences)
     explained = with_proof(engine, sources, every_verdict, outcomes=fates.undelivered, **told)
     for table in (OUTCOMES, FINDINGS, INCIDENTS):
         engine.replace(table, explained[table.name])

@@ -54,7 +54,7 @@ def judge_messages(
     reading: Reading,
     accept: Accept[T] | None,
 ) -> T:
-    """Returns one row of VERDICTS per transactional message at its final destination that is not settled.
+    """Returns one row of VERDICTS per transactional message at its final destination that is not settled, to read once.
 
     Without `accept`, the pass that judges finds the receiver's state, one message after another.
     """
@@ -94,7 +94,7 @@ def judge_messages(
     places = engine.distinct(engine.select(streams, *STREAM, "stream_id"))
     on_streams = engine.keep(engine.join(ended, places, STREAM))
     in_pieces = engine.distinct(engine.select(on_streams, "stream_id", "piece"))
-    return engine.one(
+    return engine.lazy(
         _verdicts,
         proven=on_streams,
         messages=engine.with_piece(settled.messages),

@@ -39,11 +39,11 @@ def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slot
 
 
 @derives(
-    ("stream_id",),
     columns={"messages": ("stream_id", "queue_manager_address", "transactional", "body_encrypted", "captured_at")},
+    in_parts=True,
 )
 def carried_by_stream(messages: pl.DataFrame) -> pl.DataFrame:
-    """Returns the messages of each `stream_id` and `queue_manager_address`: counts, and times of first and last.
+    """Returns some messages of each `stream_id` and `queue_manager_address`: counts, and times of first and last.
 
     The counts are `messages`, and those that are `transactional` or `encrypted` among them.
     """

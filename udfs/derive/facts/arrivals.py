@@ -79,19 +79,23 @@ def watched_sessions(
     )
 
 
-@derives(shared=("watched",), columns={"verdicts": LOOKED_AT}, in_parts=True)
+@derives(
+    shared=("watched",),
+    columns={"verdicts": (*SENDER_THERE, *PLACE, "accepted", "acknowledged_at", "ack_latency_ms", "captured_ns")},
+    in_parts=True,
+)
 def late_arrivals(verdicts: pl.DataFrame, watched: pl.DataFrame) -> pl.DataFrame:
-    """Returns the accepted messages whose acknowledgment was late or is missing, and would have been seen in time.
+    """Returns the places of accepted messages whose acknowledgment was late, or is missing and would have been seen.
 
-    `watched` are the rows of `watched_sessions`, and rows have its columns.
+    `watched` are the rows of `watched_sessions`.
     """
     acknowledged = pl.col("acknowledged_at").is_not_null()
     is_due = acknowledged | (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_NS)
     late = verdicts.filter(pl.col("accepted") & is_late())  # few look for their session
-    return late.join(watched, on=SENDER_THERE, how="left").filter(pl.col("answers_whole") & is_due)
+    return late.join(watched, on=SENDER_THERE).filter(pl.col("answers_whole") & is_due).select(PLACE)
 
 
-@derives(("scope_key",), ("watched",), {"unusual": LOOKED_AT})
+@derives(("scope_key",), ("watched",), {"unusual": LOOKED_AT, "late": LOOKED_AT})
 def choose_shown(
     unusual: pl.DataFrame,
     late: pl.DataFrame,
@@ -107,7 +111,7 @@ def choose_shown(
     were delivered. Verdicts are those of whole scopes, or all of them from where the scope is `resumed`. `sent_later`
     are the rows of `sent_after_all`.
     """
-    candidates = pl.concat([unusual.join(watched, on=SENDER_THERE, how="left"), late], how="diagonal")
+    candidates = pl.concat([unusual, late]).join(watched, on=SENDER_THERE, how="left")
     arrivals = _with_neighbours(candidates, resumed)
     rows = arrivals.join(fates.select(*_MESSAGE, "fate"), on=_MESSAGE, how="left", nulls_equal=True)
     scopes = rows.select("scope_key", scope_no=number_of("scope_key")).unique()

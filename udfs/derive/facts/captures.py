@@ -27,13 +27,18 @@ def captured_twice(ends: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def with_clock_steps(captures: pl.DataFrame) -> pl.DataFrame:
+    """Returns the captures in which the clock stepped."""
+    return captures.filter(pl.col("clock_steps").is_not_null())
+
+
 @derives(("capture_id",), columns={"messages": ("capture_id", *PLACE, "last_frame")})
 def clock_steps(captures: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows for `clock_stepped`, a row per capture; `messages` are at least those of captures that have steps.
+    """Returns rows for `clock_stepped`, a row per capture, from those `with_clock_steps` and their messages.
 
     `key_before` and `key_after` are of the messages next to the first step.
     """
-    stepped = captures.filter(pl.col("clock_steps").is_not_null()).select(
+    stepped = captures.select(
         "capture_id",
         "uri",
         pl.col("clock_steps").list.first().struct.field("frame", "step_ns"),

@@ -95,28 +95,26 @@ def _earliest(rows: pl.DataFrame, at: str, *then_by: pl.Expr) -> pl.DataFrame:
     )
 
 
-@derives(("source_queue_manager",), columns={"verdicts": ("source_queue_manager", "stream_id", "captured_at")})
-def addresses_seen(verdicts: pl.DataFrame) -> pl.DataFrame:
+def addresses_seen(tallies: pl.DataFrame) -> pl.DataFrame:
     """Returns when any message was seen from each address of each `source_queue_manager`, first and last.
 
     Streams of older captures without an address have none.
     """
     times = (pl.min("first_seen_at"), pl.max("last_seen_at"))
-    streams = verdicts.group_by("source_queue_manager", "stream_id").agg(
-        pl.min("captured_at").alias("first_seen_at"), pl.max("captured_at").alias("last_seen_at")
+    streams = tallies.group_by("source_queue_manager", "stream_id").agg(
+        pl.min("first_captured_at").alias("first_seen_at"), pl.max("last_captured_at").alias("last_seen_at")
     )
     return streams.with_columns(address_of_stream().alias("address")).drop_nulls("address").group_by(_SENDER).agg(times)
 
 
 @derives(SEQUENCE, columns={"verdicts": (*_OF_MESSAGE, "stream_id", "accepted")})
-def messages_sent(verdicts: pl.DataFrame, outcomes: pl.DataFrame, findings: pl.DataFrame) -> pl.DataFrame:
-    """Returns how many messages came from each address, in the sequences that have an unusual outcome or a finding.
+def messages_sent(verdicts: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Returns how many messages came from each address, given all verdicts of some sequences.
 
     A row per sequence, `source_queue_manager` and `address`: the count of its `messages`, and of those among them that
     were `accepted` or `lost`. A message that came from two addresses counts for both.
     """
-    troubled = pl.concat([outcomes.select(SEQUENCE), findings.select(SEQUENCE)])
-    sent = verdicts.select(*_OF_MESSAGE, "stream_id", "accepted").join(troubled, on=SEQUENCE, how="semi")
+    sent = verdicts.select(*_OF_MESSAGE, "stream_id", "accepted")
     addresses = (
         sent.select(pl.col("stream_id").unique())
         .with_columns(address_of_stream().alias("address"))

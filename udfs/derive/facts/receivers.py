@@ -103,8 +103,9 @@ def in_last_sequence(repeated: pl.DataFrame, sequences: pl.DataFrame) -> pl.Data
 
 
 @derives(
-    ("stream_id",),
+    shared=("ends",),
     columns={"messages": (*PLACE, "message_class", "correlation_id", "captured_ns", "captured_at")},
+    in_parts=True,
 )
 def negative_acks(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
     """Returns the administration messages that are negative acknowledgments, each with its `key`."""

@@ -11,39 +11,48 @@ from udfs.replay.words import NS
 _LIMITS = ("time_to_reach_queue", "time_to_be_received")
 _CAPTURED_S, _SENT_S = pl.col("captured_ns") // NS, pl.col("sent_at").dt.timestamp("us") // 1_000_000
 _SENDER = "source_queue_manager"
+_OF_EXPIRED = ("captured_ns", "captured_at", "key", "age_s", *_LIMITS)
 SENT = (*PLACE, "scope_key", "tx_sequence_id", "tx_sequence_number", "accepted", "reason", "content_hash")
 """Columns of VERDICTS that `find_conflicts` reads."""
 _SLOT = ("sender_guid", "scope_key", "tx_sequence_id", "tx_sequence_number")
 _CONFLICT = ("key", "other_key", "scope_key", "tx_sequence_id")
 
 
+@derives(columns={"messages": (_SENDER, "sent_at", "captured_ns")}, in_parts=True)
+def least_ages(messages: pl.DataFrame) -> pl.DataFrame:
+    """Returns the least age of some messages of each sender: `least_s`, in s between two clocks."""
+    return messages.group_by(_SENDER).agg((_CAPTURED_S - _SENT_S).min().alias("least_s"))
+
+
 @derives(
-    (_SENDER,),
+    shared=("ages",),
     columns={
         "messages": (
             *(_SENDER, "stream_id", "stream_offset", "message_id", "sent_at", "captured_ns", "captured_at"),
             *("destination_queue", *_LIMITS),
         ),
-        "verdicts": (_SENDER, "message_id", "accepted"),
     },
+    in_parts=True,
 )
-def expired_by_stream(messages: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Returns per stream and queue how many messages had expired and were not accepted, `messages`, and the first.
+def find_expired(messages: pl.DataFrame, ages: pl.DataFrame) -> pl.DataFrame:
+    """Returns the messages that outlived TimeToReachQueue or TimeToBeReceived, with their `age_s` and `key`.
 
-    They outlived TimeToReachQueue or TimeToBeReceived. The age of a message is by two clocks; the least age of a
-    sender's messages, which is their difference at most, is subtracted. All rows of whole senders are there.
+    The age of a message is by two clocks; the least age of a sender's messages, which is their difference at most, is
+    subtracted. `ages` are the rows of `least_ages`.
     """
-    of_first = ("captured_ns", "captured_at", "key", "age_s", *_LIMITS)
-    age_s = _CAPTURED_S - _SENT_S
+    least = ages.group_by(_SENDER).agg(pl.col("least_s").min())
+    aged = messages.join(least, on=_SENDER).with_columns(age_s=_CAPTURED_S - _SENT_S - pl.col("least_s"))
     outlived = ((pl.col(name) != UNLIMITED) & (pl.col("age_s") > pl.col(name)) for name in _LIMITS)
-    late = messages.with_columns(age_s=age_s - age_s.min().over(_SENDER)).filter(pl.any_horizontal(outlived))
-    accepted = verdicts.filter("accepted").join(late, on="message_id", how="semi")
-    return (
-        late.join(accepted, on="message_id", how="anti")
-        .with_columns(row_key().alias("key"))
-        .sort("captured_ns", "key")
-        .group_by("stream_id", "destination_queue")
-        .agg(count().alias("messages"), pl.col(of_first).first())
+    late = aged.filter(pl.any_horizontal(outlived)).with_columns(row_key().alias("key"))
+    return late.select("message_id", "stream_id", "destination_queue", *_OF_EXPIRED)
+
+
+@derives(in_parts=True)
+def expired_by_stream(expired: pl.DataFrame) -> pl.DataFrame:
+    """Returns per stream and queue how many of some messages that `find_expired` found there are, and the first."""
+    in_time = expired.sort("captured_ns", "key")
+    return in_time.group_by("stream_id", "destination_queue").agg(
+        count().alias("messages"), pl.col(_OF_EXPIRED).first()
     )
 
 

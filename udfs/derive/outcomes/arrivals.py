@@ -5,7 +5,7 @@ import polars as pl
 from udfs.derive.columns import PLACE, SPAN, are_in, null, row_key, signed
 from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.counts import count_slots, plain_arrivals
-from udfs.derive.outcomes.slots import JUDGED_AS, MESSAGE, SLOT, is_plain
+from udfs.derive.outcomes.slots import MESSAGE, SLOT, TALLIED, is_plain
 from udfs.derive.outcomes.tallies import merge_tallies, scope_states, tally
 from udfs.replay.arrivals import ARRIVAL
 
@@ -18,7 +18,7 @@ _OF_SCOPE = (
 )
 
 
-@derives(columns={"verdicts": JUDGED_AS}, in_parts=True)
+@derives(columns={"verdicts": TALLIED}, in_parts=True)
 def sum_up_verdicts(verdicts: pl.DataFrame) -> Frames:
     """Returns tallies of some verdicts, as `tally` does, and the `slots` of those that are not plain."""
     return {"tallies": tally(verdicts), "slots": verdicts.filter(~is_plain()).select(SLOT).unique()}

@@ -13,13 +13,14 @@ from udfs.derive.frames import derives
 
 SLOT = (*SEQUENCE, "tx_sequence_number")
 MESSAGE = ("source_queue_manager", "message_id", "content_hash")
-JUDGED_AS = (
-    *(*SLOT, *MESSAGE, *PLACE, "session_id", "destination_queue", "label", "captured_at", "captured_ns"),
-    *("previous_tx_sequence_number", "replay_order", "accepted", "verdict", "reason", "reject_count", "gap_size"),
+TALLIED = (
+    *(*SLOT, *PLACE, "source_queue_manager", "message_id", "session_id", "captured_at", "captured_ns"),
+    *("previous_tx_sequence_number", "replay_order", "accepted", "verdict", "gap_size", "sent_at"),
     *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "assumed", "missing_runs", "behind_gap"),
-    *("evidence", "next_ack_agrees_with", "covered_at", "final_ack_class"),
-    *("sent_at", "acknowledged_at", "ack_latency_ms"),
+    *("evidence", "next_ack_agrees_with", "covered_at", "final_ack_class", "acknowledged_at", "ack_latency_ms"),
 )
+"""The columns of VERDICTS that add up, and that tell whether an arrival is plain."""
+JUDGED_AS = (*TALLIED, "content_hash", "destination_queue", "label", "reason")
 """The columns of VERDICTS from which outcomes are derived."""
 OF_ACCEPTED = (*SLOT, *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")
 """The columns of VERDICTS that tell what was accepted more than once."""

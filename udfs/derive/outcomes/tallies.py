@@ -8,7 +8,7 @@ import polars as pl
 from schemas.replay import Explains, Reading, Verdict
 from udfs.derive.columns import as_numbers, null, sent_order, signed
 from udfs.derive.frames import derives
-from udfs.derive.outcomes.slots import JUDGED_AS, is_late
+from udfs.derive.outcomes.slots import TALLIED, is_late
 
 ACKS_COMPARED = ("acks_compared", "acks_conformant", "acks_literal")
 _NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
@@ -23,7 +23,7 @@ _HIGHEST = (
 )
 
 
-@derives(columns={"verdicts": JUDGED_AS}, in_parts=True)
+@derives(columns={"verdicts": TALLIED}, in_parts=True)
 def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.DataFrame:
     """Returns the tallies of some verdicts, which `merge_tallies` puts together: a row per sequence and stream."""
     return _merged(verdicts.select(**_of_one_message(reading)))
