@@ -17,17 +17,14 @@ from jobs.replaying.sources import Sources
 from schemas.replay import Reading, Scope
 from schemas.wire import MessageClass
 
-PAUSES = (0, 1, MS, 249 * MS + 999_999, 250 * MS, 1_000 * MS, LATEST_ORDER_ACK - 1, LATEST_ORDER_ACK, 30_000 * MS)
+PAUSES = (0, 1, MS, 250 * MS, 1_000 * MS, LATEST_ORDER_ACK - 1, LATEST_ORDER_ACK, 30_000 * MS)
 CLASSES = (
     *[MessageClass.MQMSG_CLASS_ACK_RECEIVE] * 3,
     MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED,
     MessageClass.MQMSG_CLASS_NACK_Q_PURGED,
     MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT,
 )
-COLUMNS = (
-    *("acknowledged_at", "ack_latency_ms", "covered_at", "evidence", "next_ack_agrees_with", "final_ack_class"),
-    *("final_ack_latency_ms", "assumed"),
-)
+COLUMNS = ("acknowledged_at", "ack_latency_ms", "covered_at", "evidence", "final_ack_class", "assumed")
 
 
 # --- random histories -----------------------------------------------------------------------------------------------
@@ -113,15 +110,14 @@ def night(rng: random.Random, messages: int) -> Tables:
 
 def expected(tables: Tables, reading: Reading, scope: Scope) -> dict[Key, Said]:
     at = ends(tables.rows)
-    fates, conforming = (verdicts(tables.rows, reading=one, scope=scope) for one in (reading, Reading.CONFORMANT))
+    fates = verdicts(tables.rows, reading=reading, scope=scope)
     judged = [row for row in tables.rows["messages"] if (row["stream_id"], row["stream_offset"]) in fates]
     choice = chosen(judged, at) if scope is Scope.AUTO else {}
 
     def complete(row: Row) -> Row:
         key, end = (row["stream_id"], row["stream_offset"]), at[row["stream_id"]]
         kind = choice.get((end.session, row["source_queue_manager"]), "queue") if scope is Scope.AUTO else scope.value
-        own = {"scope": scope_of(kind, end, row), "conforming": conforming[key]}
-        return row | fates[key]._asdict() | own
+        return row | fates[key]._asdict() | {"scope": scope_of(kind, end, row)}
 
     return evidence(list(map(complete, judged)), tables.rows["acks"], at, literal=reading is Reading.LITERAL)
 
@@ -132,8 +128,7 @@ def as_columns(said: Said, row: Row) -> tuple[Any, ...]:
         return None if ns is None or row["captured_ns"] is None else (ns - row["captured_ns"]) / MS
 
     at, covered = ((ns if ns is None else ns // 1_000) for ns in (said.acknowledged_ns, said.covered_ns))
-    final = said.final_ack_class, after(said.final_ack_ns)
-    return (at, after(said.acknowledged_ns), covered, said.evidence, said.next_ack_agrees_with, *final, said.assumed)
+    return at, after(said.acknowledged_ns), covered, said.evidence, said.final_ack_class, said.assumed
 
 
 def found(sources: Sources[pl.DataFrame], reading: Reading, scope: Scope) -> dict[Key, tuple[Any, ...]]:
@@ -184,6 +179,5 @@ def test_the_histories_show_everything_that_acknowledgments_can_say(tables: Tabl
         *((False, True, what) for what in ("none", "confirmed")),
         (None, False, "none"),
     }
-    assert {one.next_ack_agrees_with for one in said.values()} == {None, "both", "conformant", "literal", "neither"}
     assert {one.final_ack_class for one in said.values()} == {None, *map(int, CLASSES)}
     assert {one.assumed for one in said.values()} == {True, False}

@@ -18,8 +18,6 @@ from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_ste
 from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
 from udfs.derive.facts.receivers import (
     WINDOW,
-    acknowledged_elsewhere,
-    count_acks,
     find_stalls,
     find_ways,
     in_last_sequence,
@@ -61,7 +59,6 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
         facts.cannot_connect: few["failures"],
         facts.window_stalled: window_stalled(few["stalls"], few["answering"]),
         facts.several_receivers: several_receivers(flows, ends, few["tallies"]),
-        facts.acknowledged_elsewhere: acknowledged_elsewhere(flows, ends, few["acks"]),
     }
     rows = (
         finding_row(tell(**fact), fact) for tell, of_kind in found.items() for fact in of_kind.iter_rows(named=True)
@@ -130,7 +127,6 @@ def find_by_facts(
         repeated=repeated,
         negative=negative,
         named=named,
-        acks=engine.one(count_acks, acks=inputs.acks),
         **stalls,
         failures=failures,
         steps=engine.one(clock_steps, captures=sources.captures, messages=sources.messages),

@@ -27,8 +27,6 @@ _OF_PAIR = (*ACK_PAIR, "tx_sequence_id")
 _OF_VERDICT = ("scope_key", "session_id", "destination_queue", "verdict", "tx_sequence_number", "captured_ns")
 _FIGURES = ("number", "messages", "first_ns", "last_ns", "first_key", "last_key")
 _ABOUT = ("session_id", "destination_queue", "transactional", "time_to_be_received", "time_to_reach_queue")
-_ADDRESSES_SHOWN = 20
-"""Else each of n acknowledgments that went elsewhere would name n addresses."""
 _SHUT_MS = 10_000
 """A TCP window of 0 that lasts less is ordinary flow control."""
 _PAUSED_NS = 30 * NS
@@ -229,45 +227,6 @@ def _split(tallies: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
         .sort("ns_0", "key_0", "ns_1", "key_1")
         .group_by("far")
         .agg(count().alias("sequences_split"), pl.concat_list("key_0", "key_1").first().alias("split_keys"))
-    )
-
-
-@derives(ACK_PAIR)
-def count_acks(acks: pl.DataFrame) -> pl.DataFrame:
-    """Returns how many acknowledgments, `acks`, a receiver sent for a sender on a stream; `ns` and `key` of the first.
-
-    `acks` have a row per acknowledgment and each sender that it may be for. Rows of whole pairs of receiver and
-    sender, or of whole streams.
-    """
-    return (
-        acks.select(*ACK_PAIR, "ns", "key", pl.col("key").str.split_exact("@", 1).struct[0].alias("stream_id"))
-        .sort("ns", "key")
-        .group_by(*ACK_PAIR, "stream_id")
-        .agg(count_distinct("key").alias("acks"), pl.col("ns").first(), pl.first("key"))
-    )
-
-
-def acknowledged_elsewhere(flows: pl.DataFrame, ends: pl.DataFrame, counted: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows of AcknowledgedElsewhere; `counted` are those of `count_acks`.
-
-    Only what the receiver sends itself counts, not what a router passes on.
-    """
-    known = flows.select(*ACK_PAIR, pl.col("address").alias("far")).unique()
-    addresses = pl.col("far").sort()
-    came_from = known.group_by(ACK_PAIR).agg(
-        addresses.head(_ADDRESSES_SHOWN).alias("came_from"),
-        (count() - _ADDRESSES_SHOWN).clip(0).alias("more_addresses"),
-    )
-    sessions = flows.group_by(ACK_PAIR).agg(pl.col("session_id").min())
-    return (
-        counted.join(far_addresses(ends), on="stream_id")
-        .filter(pl.col("receiver") == pl.col("sender"))
-        .join(known, on=(*ACK_PAIR, "far"), how="anti")
-        .join(came_from, on=ACK_PAIR)
-        .join(sessions, on=ACK_PAIR)
-        .sort("ns", "key")
-        .group_by("session_id", "source_queue_manager", "came_from", "more_addresses", pl.col("far").alias("address"))
-        .agg(pl.col("acks").sum().alias("messages"), timestamp(pl.col("ns").first()).alias("found_at"), pl.first("key"))
     )
 
 

@@ -17,8 +17,7 @@ JUDGED_AS = (
     *(*SLOT, *MESSAGE, *PLACE, "session_id", "destination_queue", "label", "captured_at", "captured_ns"),
     *("previous_tx_sequence_number", "replay_order", "accepted", "verdict", "reason", "reject_count", "gap_size"),
     *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "assumed", "missing_runs", "behind_gap"),
-    *("evidence", "next_ack_agrees_with", "covered_at", "final_ack_class"),
-    *("sent_at", "acknowledged_at", "ack_latency_ms"),
+    *("evidence", "covered_at", "final_ack_class", "sent_at", "acknowledged_at", "ack_latency_ms"),
 )
 """The columns of VERDICTS from which outcomes are derived."""
 _CONTESTED = NEGATIVE_CLASS | QUEUED_CLASS

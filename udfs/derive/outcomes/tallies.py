@@ -5,12 +5,11 @@ A tally is of one sequence on one stream.
 
 import polars as pl
 
-from schemas.replay import Explains, Reading, Verdict
+from schemas.replay import Reading, Verdict
 from udfs.derive.columns import as_numbers, count, count_if, null, sent_order, signed
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.slots import JUDGED_AS, is_late
 
-ACKS_COMPARED = ("acks_compared", "acks_conformant", "acks_literal")
 _NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
 _KEY = ("scope_key", "source_queue_manager", "tx_sequence_id", "session_id", "stream_id")
 _GUID = r"(?s)^.{8}-.{4}-.{4}-.{4}-.{12}$"
@@ -20,13 +19,13 @@ _OF_FIRST = ("opening_sequence", "opening_number")
 
 @derives(("scope_key",), columns={"verdicts": JUDGED_AS})
 def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.DataFrame:
-    """Returns a row per sequence and stream with `messages`, counts of verdicts and OrderAcks, and the ends of the run.
+    """Returns a row per sequence and stream with `messages`, counts of verdicts, and the ends of the run.
 
     `first_order` and `last_order` are the places of its first and last arrival; `opening_sequence` and
     `opening_number` the state before the first, `state_sequence` and `state_number` that after the last (sequences are
     `signed`). `last_from_zero` and `last_unknown` are for `state_assumed`, the rest is for `settled`.
     """
-    order, number, explained = pl.col("replay_order"), pl.col("tx_sequence_number"), pl.col("next_ack_agrees_with")
+    order, number = pl.col("replay_order"), pl.col("tx_sequence_number")
     sequence_before, number_before = pl.col("incoming_tx_sequence_id"), pl.col("incoming_tx_sequence_number")
     moves = pl.col("accepted").fill_null(value=True) | (reading is Reading.LITERAL)
     is_covered, counted = pl.col("covered_at").is_not_null(), number_before.is_not_null() & ~pl.col("assumed")
@@ -38,9 +37,6 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
         .agg(
             count().alias("messages"),
             *(count_if(pl.col("verdict") == verdict.value).alias(verdict.value) for verdict in Verdict),
-            explained.count().cast(pl.Int64).alias("acks_compared"),
-            count_if(explained.is_in([Explains.CONFORMANT.value, Explains.BOTH.value])).alias("acks_conformant"),
-            count_if(explained.is_in([Explains.LITERAL.value, Explains.BOTH.value])).alias("acks_literal"),
             pl.when(counted).then("gap_size").otherwise(0).sum().alias("expired"),
             number.min().alias("first_number"),
             number.max().alias("last_number"),
