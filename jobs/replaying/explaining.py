@@ -46,7 +46,7 @@ from udfs.replay.findings.on_messages import FINDING, tell_messages
 
 def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
     """Returns the findings on what no single arrival shows, from few rows: a row of FINDINGS per fact."""
-    ends, flows, sequences = few["ends"], few["flows"], few["sequences"]
+    ends, sequences = few["ends"], few["sequences"]
     found: dict[Callable[..., Told], pl.DataFrame] = {
         facts.expired_on_arrival: expired_on_arrival(few["expired"], ends),
         facts.two_addresses: two_addresses(ends, few["conflicts"]),
@@ -58,7 +58,7 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
         facts.clock_stepped: few["steps"],
         facts.cannot_connect: few["failures"],
         facts.window_stalled: window_stalled(few["stalls"], few["answering"]),
-        facts.several_receivers: several_receivers(flows, ends, few["tallies"]),
+        facts.several_receivers: several_receivers(ends, few["tallies"]),
     }
     rows = (
         finding_row(tell(**fact), fact) for tell, of_kind in found.items() for fact in of_kind.iter_rows(named=True)
@@ -119,7 +119,6 @@ def find_by_facts(
     return engine.one(
         _of_few,
         ends=ends,
-        flows=inputs.flows,
         tallies=fates.tallies,
         sequences=sequences,
         expired=engine.one(expired_by_stream, messages=counted, verdicts=verdicts),
