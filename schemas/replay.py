@@ -58,18 +58,6 @@ class Evidence(StrEnum):
     NONE = "none"
 
 
-class Explains(StrEnum):
-    """The reading of 3.1.5.8.6 that an OrderAck agrees with."""
-
-    CONFORMANT = "conformant"
-    LITERAL = "literal"
-    BOTH = "both"
-    NEITHER = "neither"
-
-
-UNKNOWN_READING = "unknown"  # of a session without an OrderAck that tells the readings apart
-
-
 class FindingKind(StrEnum):
     """Lists the kinds of things that an analyst should look at."""
 
@@ -78,9 +66,7 @@ class FindingKind(StrEnum):
     GAP_EXPIRED = "gap_expired"
     STUCK_SEQUENCE = "stuck_sequence"
     CAPTURE_GAP = "capture_gap"
-    MISSED_BY_CAPTURE = "missed_by_capture"
     CONTRADICTED = "contradicted"
-    STATE_FELL = "state_fell"
     REFUSED_FOR_CAUSE = "refused_for_cause"
     DUPLICATES_DIFFER = "duplicates_differ"
     SEQUENCE_REGRESSED = "sequence_regressed"
@@ -99,7 +85,6 @@ class FindingKind(StrEnum):
     CANNOT_CONNECT = "cannot_connect"
     WINDOW_STALLED = "window_stalled"
     SEVERAL_RECEIVERS = "several_receivers"
-    ACKNOWLEDGED_ELSEWHERE = "acknowledged_elsewhere"
 
 
 class Severity(StrEnum):
@@ -175,14 +160,7 @@ VERDICTS = Table(
         Column("acknowledged_at", TIMESTAMP, "Time of the OrderAck that first covers it, or of its FinalAck, UTC."),
         Column("ack_latency_ms", DOUBLE, "Milliseconds from the message to that acknowledgment."),
         Column("evidence", STRING, "What acknowledgments say of the verdict.", nullable=False, values=tuple(Evidence)),
-        Column(
-            "next_ack_agrees_with",
-            STRING,
-            "The reading of 3.1.5.8.6 that the OrderAck right after it agrees with, if it came 250 ms later or more.",
-            values=tuple(Explains),
-        ),
         Column("final_ack_class", U16, "MessageClass of the last FinalAck for it; null for none."),
-        Column("final_ack_latency_ms", DOUBLE, "Milliseconds from the message to that FinalAck."),
         Column("covered_at", TIMESTAMP, "Time of the first OrderAck from it on with its number or a higher one, UTC."),
         Column("assumed", BOOL, "The state before it rests on an unconfirmed unknown arrival.", nullable=False),
         Column(
@@ -262,16 +240,6 @@ SESSIONS = Table(
             "Share of its streams' bytes, from the first captured one on, that became packets; null without bytes.",
         ),
         Column("mid_stream", LONG, "Connections whose beginning no capture holds.", nullable=False),
-        Column(
-            "acks_agree_with",
-            STRING,
-            "The reading of 3.1.5.8.6 that all OrderAcks in acks_compared agree with.",
-            nullable=False,
-            values=(*Explains, UNKNOWN_READING),
-        ),
-        Column("acks_compared", LONG, "OrderAcks of which verdicts.next_ack_agrees_with tells.", nullable=False),
-        Column("acks_conformant", LONG, "Those that agree with the conformant reading.", nullable=False),
-        Column("acks_literal", LONG, "Those that agree with the literal reading.", nullable=False),
         _FIRST_AT,
         _LAST_AT,
     ),

@@ -8,9 +8,6 @@ _STREAM_ID = Column("stream_id", STRING, "Stream of the messages.", nullable=Fal
 _MESSAGES = (
     Column("messages", LONG, "Messages that arrived.", nullable=False),
     *VERDICT_COUNTS,
-    Column("acks_compared", LONG, "Arrivals with `next_ack_agrees_with`."),
-    Column("acks_conformant", LONG, "Those among them that agree with the conformant reading."),
-    Column("acks_literal", LONG, "Those that agree with the literal reading."),
     Column("expired", LONG, "Numbers that were skipped, from a known state."),
     Column("late", LONG, "Accepted messages that were acknowledged late or never."),
 )

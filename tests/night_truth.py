@@ -38,9 +38,7 @@ STORIES: dict[str, Sequence[tuple[Branch, tuple[tuple[int, Fault], ...], int]]] 
     "both in one branch": (_WELL, (_CLONED[0], ((70, Fault.VANISHED),), 300)),
 }
 """Mornings of the demonstration: with a clone, with a branch that is stuck, with both, and with neither."""
-OF_CONNECTIONS = {
-    *(K.CANNOT_CONNECT, K.WINDOW_STALLED, K.NOT_RECEIVED_BY_APPLICATION, K.ACKNOWLEDGED_ELSEWHERE, K.TWO_ADDRESSES),
-}
+OF_CONNECTIONS = {K.CANNOT_CONNECT, K.WINDOW_STALLED, K.NOT_RECEIVED_BY_APPLICATION, K.TWO_ADDRESSES}
 """Kinds of findings of which the truth says which senders have them."""
 _FIGURES = ("lost", "pending", "repaired", "expired")
 _LATE = timedelta(seconds=1)

@@ -1,12 +1,12 @@
 """A second computation of what acknowledgments say of verdicts: plain Python, one message at a time.
 
-From DECISIONS 10, 19, 20 and 50 and the comments of `verdicts`. It takes rows of `messages` with their
+From DECISIONS 10, 19 and 20 and the comments of `verdicts`. It takes rows of `messages` with their
 fates and rows of `acks`, and shares only names of columns with the transforms. Times are ns since 1970.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, NamedTuple
 
 import plain_outcomes
@@ -17,7 +17,6 @@ Conversation = tuple[str, str, int]
 """A receiver, an original sender, and a TxSequenceID."""
 MS = 1_000_000
 LATEST_ORDER_ACK = 10_500 * MS
-IN_FLIGHT = 250 * MS
 
 
 class Ack(NamedTuple):
@@ -35,9 +34,7 @@ class Said(NamedTuple):
     acknowledged_ns: int | None
     covered_ns: int | None
     evidence: str
-    next_ack_agrees_with: str | None
     final_ack_class: int | None
-    final_ack_ns: int | None
     assumed: bool
 
 
@@ -77,12 +74,6 @@ class Exchange:
         self.order_acks = [ack for ack in acks if ack.message_class is None]
         self.final_acks = [ack for ack in acks if ack.message_class is not None]
         self.moving = [row for row in arrivals if row["accepted"] is not False]
-        packets: list[tuple[Any, ...]] = [
-            (row["captured_ns"], row["tx_sequence_number"], False, row) for row in arrivals
-        ]
-        packets += [(ack.ns, ack.number, ack.message_class is None, ack) for ack in acks]
-        packets = sorted((one for one in packets if one[0] is not None), key=lambda packet: packet[:3])
-        self.next = {id(packet[3]): after[3] for packet, after in pairwise(packets)}
 
     def covering(self, number: int) -> int | None:
         """Returns when an OrderAck first named the number or a higher one."""
@@ -116,9 +107,7 @@ class Exchange:
             acknowledged,
             self._first_from(ns, by_order, later),
             self._evidence(row, covered, acknowledged, following, final),
-            self._explained_by(row),
             final and final.message_class,
-            final and final.ns,
             assumed=False,
         )
 
@@ -149,26 +138,13 @@ class Exchange:
                 return "confirmed"
         return "none"
 
-    def _explained_by(self, row: Row) -> str | None:
-        """Returns the reading that foretold the OrderAck after an arrival, if that is the next packet."""
-        number, answer, conforming = row["tx_sequence_number"], self.next.get(id(row)), row["conforming"]
-        if row["accepted"] is None or not isinstance(answer, Ack) or answer.message_class is not None:
-            return None
-        refused = conforming.accepted is False and conforming.incoming_tx_sequence_id == row["tx_sequence_id"]
-        conformant = number if conforming.accepted else conforming.incoming_tx_sequence_number if refused else None
-        if answer.ns - row["captured_ns"] < IN_FLIGHT or answer.number > max(number, conformant or 0):
-            return None
-        foretold = answer.number == conformant, answer.number == number
-        return {(True, True): "both", (True, False): "conformant", (False, True): "literal"}.get(foretold, "neither")
-
 
 def evidence(
     rows: list[Row], acks: Iterable[Row], at: Mapping[str, Peers], *, literal: bool = False
 ) -> dict[Key, Said]:
     """Returns what the acknowledgments say of each arrival, by its key.
 
-    The rows are those of `messages` with the columns of a `replayer.Fate`, with `scope`, what the state belongs to, and
-    `conforming`, the fate under the conformant reading.
+    The rows are those of `messages` with the columns of a `replayer.Fate`, and with `scope`, what the state belongs to.
     """
     senders: dict[str, set[str]] = defaultdict(set)
     arrivals: dict[Conversation, list[Row]] = defaultdict(list)

@@ -86,12 +86,6 @@ class Arrival:
         sent_later = self.sent is not None and self.latest_sent is not None and self.sent >= self.latest_sent
         return self.reason == "stale_sequence" or sent_later
 
-    @property
-    def state_fell(self) -> bool:
-        """Whether the receiver answered with the message's number, although it stood higher in the sequence."""
-        in_sequence = self.incoming_tx_sequence_id == self.tx_sequence_id and self.next_ack_agrees_with == "literal"
-        return bool(in_sequence and self.tx_sequence_number < self.incoming_tx_sequence_number)
-
     def final_ack_is(self, bits: int) -> bool:
         """Whether the class of the message's FinalAck has these two highest bits, and the message is no resend."""
         return (self.final_ack_class or 0) & 0xC000 == bits and self.nth == 1
@@ -116,13 +110,8 @@ KINDS: tuple[tuple[K, str, tuple[str, ...], Callable[[Arrival], bool]], ...] = (
     (K.SEQUENCE_REGRESSED, "error", ("setter", "row"), lambda a: a.went_back),
     (K.GAP_EXPIRED, "warning", ("setter", "row"), lambda a: a.verdict == "gap_expired"),
     (K.CAPTURE_GAP, "warning", ("setter", "row"), lambda a: a.reason == "capture_gap" and a.acknowledged_at is None),
-    (
-        *(K.MISSED_BY_CAPTURE, "info", ("setter", "row")),
-        lambda a: a.reason == "capture_gap" and a.acknowledged_at is not None,
-    ),
     (K.CLOCKS_DIFFER, "warning", ("setter", "row"), lambda a: a.reason == "clocks_differ" and not a.acknowledged_at),
     (K.CONTRADICTED, "error", ("row",), lambda a: a.evidence == "contradicted"),
-    (K.STATE_FELL, "error", ("setter", "row"), lambda a: a.state_fell),
     (K.REFUSED_FOR_CAUSE, "error", ("row",), lambda a: a.final_ack_is(0x8000)),
     (K.NOT_RECEIVED_BY_APPLICATION, "warning", ("row",), lambda a: a.final_ack_is(0xC000)),
     (

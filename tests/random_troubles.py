@@ -3,8 +3,8 @@
 import random
 from typing import Any
 
+from random_nights import night
 from replay_tables import T0, Tables
-from test_evidence import night
 
 from schemas.wire import UNLIMITED
 
@@ -15,15 +15,18 @@ Row = dict[str, Any]
 
 
 def troubled(rng: random.Random, messages: int) -> Tables:
-    """Returns a night of `test_evidence` whose messages have times, IDs, contents and transactions of all kinds.
+    """Returns a night of `random_nights` whose messages have times, IDs, contents and transactions of all kinds.
 
     Its connections last, come from other addresses and lead to other receivers.
     """
     tables = night(rng, messages)
     last: dict[str, int] = {}
+    ns = T0
     for ordinal, row in enumerate(tables.rows["messages"]):
+        ns = row["captured_ns"] or ns
+        row |= {"captured_ns": ns, "captured_at": ns // US}
         row.update(as_sent(rng, row, ordinal))
-        last[row["stream_id"].rstrip("<>")] = row["captured_ns"]
+        last[row["stream_id"].rstrip("<>")] = ns
     for at, row in enumerate(tables.rows["acks"]):
         row["stream_offset"] = 16 * (row["captured_ns"] - T0) + at % 16  # two at one time are two packets
     for connection, ns in last.items():
@@ -43,7 +46,6 @@ def as_sent(rng: random.Random, row: Row, ordinal: int) -> Row:
         "message_id_ordinal": int(row["message_id"].rpartition("\\")[2]),
         "time_to_reach_queue": rng.choice(LIMITS),
         "time_to_be_received": rng.choice(LIMITS),
-        "label": rng.choice("aaaaaab"),
         "tx_transaction_id": ordinal // 3 if rng.random() < 0.9 else rng.randrange(9),
         "tx_first": ordinal % 3 == 0 or rng.random() < 0.05,
         "tx_last": ordinal % 3 == 2 or rng.random() < 0.05,
@@ -69,4 +71,4 @@ def move(rng: random.Random, tables: Tables, both: list[Row]) -> None:
     if rng.random() < 0.2:
         for row in tables.rows["handshakes"]:
             if row["stream_id"] == both[-1]["stream_id"]:
-                row["server_guid"] += ".other"
+                row["server_guid"] = f"{row['server_guid']}.other"

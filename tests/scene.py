@@ -137,21 +137,6 @@ class Scene:
         self.connection(1)
         self.tables.handshake(f"{self.name}.1", self.sender, guid(f"{self.name}.c"))
 
-    def acknowledged_at(self, address: str | None = None) -> None:
-        """A message, and its OrderAck on a connection that the receiver opened to an address, or to its sender's."""
-        self.guids = True
-        self.connection()
-        self.messages(1)
-        self.tables.connection(f"{self.name}.1", f"ip.{self.name}.b", address or f"ip.{self.name}.a")
-        self.tables.handshake(f"{self.name}.1", self.receiver, self.sender)
-        self.ack(0.6, 1, "1>")
-
-    def passed_on(self) -> None:
-        """The OrderAck again, from a router to the queue manager beyond it."""
-        self.tables.connection(f"{self.name}.2", "ip.router", "ip.beyond")
-        self.tables.handshake(f"{self.name}.2", guid("the router"), guid("beyond it"))
-        self.ack(0.7, 1, "2>")
-
     def two_networks(self) -> None:
         """Connections from two addresses at once, and a message on the first."""
         self.guids = True

@@ -16,8 +16,6 @@ SCENES: dict[str, tuple[tuple[Event, ...], bool, dict[FindingKind, Severity]]] =
 """By name: what happens, whether GUIDs are known, and the findings it must give, these and no others."""
 NEARLY: dict[FindingKind, str] = {}
 """Of each kind a scene that nearly shows it."""
-READINGS: dict[str, str] = {}
-"""The reading of 3.1.5.8.6 that foretells the OrderAcks of a scene, by its name."""
 COVERED: dict[str, tuple[float | None, int]] = {}
 """Coverage of bytes, and connections in mid-stream, of some scenes."""
 
@@ -34,7 +32,6 @@ def event(add: Callable[..., None]) -> Callable[..., Event]:
 
 def script(
     name: str,
-    reading: str | None = None,
     coverage: tuple[float | None, int] | None = None,
     *,
     nearly: str = "",
@@ -43,8 +40,6 @@ def script(
 ) -> Callable[..., None]:
     """Adds a scene, the findings that it must give, and those that it `nearly` gives; what it returns takes events."""
     NEARLY.update({FindingKind(kind): name for kind in nearly.split()})
-    if reading is not None:
-        READINGS[name] = reading
     if coverage is not None:
         COVERED[name] = coverage
 
@@ -59,7 +54,6 @@ connection, message, messages = event(Scene.connection), event(Scene.message), e
 ack, final_ack, session_ack = event(Scene.ack), event(Scene.final_ack), event(Scene.session_ack)
 missing, returned, sent = event(Scene.missing), event(Scene.returned), event(Scene.sent)
 another_receiver, another_identity = event(Scene.another_receiver), event(Scene.another_identity)
-acknowledged_at, passed_on = event(Scene.acknowledged_at), event(Scene.passed_on)
 two_networks, in_transactions = event(Scene.two_networks), event(Scene.in_transactions)
 
 
@@ -132,7 +126,7 @@ script("resent_and_passed_by_at_last", out_of_order=ERROR, resend_schedule=INFO)
 script("some_accepted_later_and_some_not", out_of_order=WARNING)(
     connection(0), connection(1), messages(1, 3, 4, 2), message(7, 3, 2, on=1), message(8, 4, 3, on=1), message(9, 7, 6)
 )
-script("bytes_missing", nearly="missed_by_capture", capture_gap=WARNING)(
+script("bytes_missing", capture_gap=WARNING)(
     connection(missing_bytes=100), messages(1), missing(), message(1, 5, 4), message(2, 6, 5)
 )
 script("bytes_missing_where_numbers_expired", nearly="gap_expired", capture_gap=WARNING)(
@@ -141,12 +135,10 @@ script("bytes_missing_where_numbers_expired", nearly="gap_expired", capture_gap=
 script("refused_before_missing_bytes_that_may_hold_its_resend", out_of_order=WARNING, capture_gap=WARNING)(
     connection(missing_bytes=100), messages(1, 3), missing(), message(2, 5, 4)
 )
-script("bytes_missing_that_the_receiver_had", missed_by_capture=INFO)(
+script("bytes_missing_that_the_receiver_had", nearly="capture_gap")(
     connection(missing_bytes=100), messages(1), missing(), message(1, 5, 4), ack(1.6, 5)
 )
-script("bytes_missing_without_a_message", nearly="capture_gap")(
-    connection(missing_bytes=100), messages(1), missing(), message(1, 2, 1)
-)
+script("bytes_missing_without_a_message")(connection(missing_bytes=100), messages(1), missing(), message(1, 2, 1))
 script("refused_by_the_rule_yet_acknowledged", contradicted=WARNING)(connection(), messages(1, 3), ack(1, 3))
 script("refused_and_not_acknowledged", nearly="contradicted", out_of_order=WARNING)(
     connection(), messages(1, 3), ack(1, 1)
@@ -155,19 +147,8 @@ script("accepted_by_the_rule_yet_not_acknowledged", contradicted=WARNING)(
     connection(lasting=60), messages(1, 2), *(ack(at, 1) for at in (5, 11, 11.7))
 )
 
-# --- which reading a receiver follows, and how much of a session was captured -----------------------------------------
+# --- how much of a session was captured -------------------------------------------------------------------------------
 
-script("orderly_traffic_does_not_tell_readings", reading="both")(connection(), messages(1, 2), ack(0.6, 2))
-script("the_state_stayed", nearly="state_fell", reading="conformant", duplicates=INFO)(
-    connection(), messages(1, 2), ack(0.6, 2), message(1, 1, 0), ack(1.6, 2)
-)
-script("the_state_fell", reading="literal", guids=True, duplicates=INFO, state_fell=INFO)(
-    connection(), messages(1, 2), ack(0.6, 2), message(1, 1, 0), ack(1.6, 1)
-)
-script("an_answer_that_no_reading_foretells", reading="neither")(connection(), messages(1, 2, 3), ack(0.6, 2))
-script("answers_too_soon_or_to_what_was_not_captured", reading="unknown")(
-    connection(), messages(1, 2), ack(0.1, 1), messages(3, at=1), ack(1.6, 9)
-)
 script("nothing_is_missing", coverage=(1.0, 0))(connection(lasting=100, answers=False), messages(1))
 script("a_gap_between_two_messages", coverage=(0.9, 0))(
     connection(lasting=100, answers=False, recovered_bytes=900, missing_bytes=100),
@@ -404,12 +385,3 @@ script("each_sequence_goes_to_one_receiver", several_receivers=INFO)(another_rec
 script("two_connections_to_one_receiver", nearly="several_receivers", guids=True)(
     connection(), connection(1), messages(1), message(1, 2, 1, on=1)
 )
-script("the_answers_go_to_another_address", acknowledged_elsewhere=INFO, two_addresses=INFO)(
-    acknowledged_at("ip.behind")
-)
-script("the_answers_go_to_none_of_many_addresses", acknowledged_elsewhere=INFO, two_addresses=INFO)(
-    acknowledged_at("ip.behind"),  # a sentence names twenty of them
-    *(event for n in range(2, 23) for event in (connection(n, src_ip=f"ip.{n}"), message(n, n, n - 1, on=n))),
-)
-script("a_router_passes_the_answers_on")(acknowledged_at(), passed_on())
-script("the_answers_go_back_on_another_connection", nearly="acknowledged_elsewhere")(acknowledged_at())

@@ -24,16 +24,8 @@ from jobs.simulator import CAPTURE_PREFIX, simulate
 from schemas.replay import FindingKind as K
 
 OF_MESSAGES = {
-    *(
-        K.DUPLICATES,
-        K.OUT_OF_ORDER,
-        K.GAP_EXPIRED,
-        K.STUCK_SEQUENCE,
-        K.CAPTURE_GAP,
-        K.MISSED_BY_CAPTURE,
-        K.CONTRADICTED,
-    ),
-    *(K.STATE_FELL, K.REFUSED_FOR_CAUSE, K.DUPLICATES_DIFFER, K.SEQUENCE_REGRESSED, K.UNACKNOWLEDGED),
+    *(K.DUPLICATES, K.OUT_OF_ORDER, K.GAP_EXPIRED, K.STUCK_SEQUENCE, K.CAPTURE_GAP, K.CONTRADICTED),
+    *(K.REFUSED_FOR_CAUSE, K.DUPLICATES_DIFFER, K.SEQUENCE_REGRESSED, K.UNACKNOWLEDGED),
     *(K.SLOW_ACKNOWLEDGMENT, K.RESEND_SCHEDULE, K.CLOCKS_DIFFER, K.NOT_RECEIVED_BY_APPLICATION),
 }
 """Kinds of findings on messages. Scenes show the others, which are parts of incidents as they are."""

@@ -9,10 +9,10 @@ import plain_outcomes
 import polars as pl
 import pytest
 from plain_outcomes import Message, Row, Run
+from random_nights import night
 from replay_tables import T0, Replayed, Tables, replay
 from replayer import Key
 from scene import guid
-from test_agreement import night
 from tiers import seeds
 
 from schemas.outcomes import LOST, Outcome, count_column
@@ -207,28 +207,6 @@ def staged(tables: Tables) -> None:
                 )  # fmt: skip
 
 
-def eventful(rng: random.Random, messages: int) -> Tables:
-    """A night of `test_agreement` in which messages change their identity at times, and some have FinalAcks."""
-    tables = night(rng, messages)
-    streams = {row["stream_id"]: row for row in tables.rows["streams"]}
-    for row in tables.rows["messages"]:
-        source, number = row["source_queue_manager"], row["tx_sequence_number"]
-        identity = row["tx_sequence_id"] * 31 + number
-        other = rng.choice([1, 2]) if rng.random() < 0.1 else 0
-        row["message_id"] = f"{source}\\{(identity + other) % (1 << 32)}"
-        row["label"] = rng.choice(["a", "a", "a", "b"]) if rng.random() < 0.1 else "a"
-        row["body_encrypted"] = number % 3 == 0
-        if rng.random() < 0.06 and row["captured_ns"] is not None:
-            back = f"{streams[row['stream_id']]['connection_id']}<"
-            tables.ack(
-                back, row["captured_ns"] + rng.choice([0, 5_000, 10**10]), (row["tx_sequence_id"], number),
-                ack_type="final_ack", source_guid=source, source_queue_manager=f"r{row['stream_id'].split('-')[0]}",
-                message_class=rng.choice([0x4000, 0x8000, 0x8002, 0xC000, 0xC002]),
-                acknowledged_message_id=row["message_id"],
-            )  # fmt: skip
-    return tables
-
-
 @pytest.fixture(scope="module")
 def scenes() -> list[Row]:
     tables = Tables()
@@ -287,7 +265,7 @@ def test_lost_is_null_where_the_captures_do_not_tell(scenes: list[Row]) -> None:
 
 @pytest.fixture(scope="module", params=seeds([5]))
 def tables(request: pytest.FixtureRequest) -> Tables:
-    return eventful(random.Random(request.param), 4_000)
+    return night(random.Random(request.param), 4_000)
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,6 @@ from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_ste
 from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
 from udfs.derive.facts.receivers import (
     WINDOW,
-    acknowledged_elsewhere,
-    count_acks,
     find_stalls,
     find_ways,
     in_last_sequence,
@@ -60,7 +58,7 @@ from udfs.replay.findings.on_messages import FINDING, tell_messages
 
 def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
     """Returns the findings on what no single arrival shows, from few rows: a row of FINDINGS per fact."""
-    ends, flows, sequences = few["ends"], few["flows"], few["sequences"]
+    ends, sequences = few["ends"], few["sequences"]
     found: dict[Callable[..., Told], pl.DataFrame] = {
         facts.expired_on_arrival: expired_on_arrival(few["expired"], ends),
         facts.two_addresses: two_addresses(ends, few["conflicts"]),
@@ -72,8 +70,7 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
         facts.clock_stepped: few["steps"],
         facts.cannot_connect: few["failures"],
         facts.window_stalled: window_stalled(few["stalls"], few["answering"]),
-        facts.several_receivers: several_receivers(flows, ends, few["tallies"]),
-        facts.acknowledged_elsewhere: acknowledged_elsewhere(flows, ends, few["acks"]),
+        facts.several_receivers: several_receivers(ends, few["tallies"]),
     }
     rows = (
         finding_row(tell(**fact), fact) for tell, of_kind in found.items() for fact in of_kind.iter_rows(named=True)
@@ -143,7 +140,6 @@ def find_by_facts(
     return engine.one(
         _of_few,
         ends=ends,
-        flows=inputs.flows,
         tallies=fates.tallies,
         sequences=sequences,
         expired=engine.one(expired_by_stream, expired=_not_accepted(engine, counted, verdicts)),
@@ -151,7 +147,6 @@ def find_by_facts(
         repeated=repeated,
         negative=negative,
         named=named,
-        acks=engine.one(count_acks, acks=inputs.acks),
         **stalls,
         failures=failures,
         steps=engine.one(clock_steps, captures=stepped, messages=in_stepped),

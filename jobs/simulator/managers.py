@@ -288,7 +288,6 @@ class Sender:
             sides = [None if link.session is None else link.session.far for link in self._links]
         elif (session := self._answers.session) is not None:
             sides = [session.near]
-            self.find(FindingKind.ACKNOWLEDGED_ELSEWHERE)
         else:
             return
         post_back(sides, packet, deliver, *arguments, **how)

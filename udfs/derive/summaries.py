@@ -1,18 +1,17 @@
-"""Adds verdicts up by sequence, session and scope; of a session, also coverage and the reading of its receiver."""
+"""Adds verdicts up by sequence, session and scope; of a session, also coverage."""
 
 import polars as pl
 
 from schemas.outcomes import OUTCOME_COUNTS
-from schemas.replay import BOTH_SCOPES, SEQUENCES, SESSIONS, UNKNOWN_READING, Explains, Scope, Verdict
+from schemas.replay import BOTH_SCOPES, SEQUENCES, SESSIONS, Scope, Verdict
 from udfs.derive.columns import SEQUENCE, count, count_distinct, count_if, null, tx_sequence
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.counts import sum_outcomes
-from udfs.derive.outcomes.tallies import ACKS_COMPARED
 from udfs.derive.replay.coverage import session_coverage
 from udfs.derive.replay.ends import passes_through, receiver_is_unknown
 from udfs.derive.tables import with_columns_of
 
-_JUDGED = (*(verdict.value for verdict in Verdict), *ACKS_COMPARED)
+_JUDGED = tuple(verdict.value for verdict in Verdict)
 _OUTCOMES = tuple(column.name for column in OUTCOME_COUNTS)
 
 
@@ -82,7 +81,7 @@ def summarize_sessions(
         rows = rows.join(sums, on="session_id", how="left").with_columns(pl.col(_OUTCOMES).fill_null(0))
     unjudged = Scope.QUEUE if scope is Scope.AUTO else scope
     rows = rows.with_columns(pl.col("replay_scope").fill_null(unjudged.value), pl.col(_JUDGED).fill_null(0))
-    return rows.with_columns(_agreeing_reading().alias("acks_agree_with")).select(SESSIONS.names)
+    return rows.select(SESSIONS.names)
 
 
 def _carried_by_session(carried: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
@@ -107,19 +106,3 @@ def _judged_by_session(tallies: pl.DataFrame) -> pl.DataFrame:
     kind = pl.col("scope_key").str.splitn(" ", 2).struct[0]
     replay_scope = pl.when(kind.min() == kind.max()).then(kind.min()).otherwise(pl.lit(BOTH_SCOPES))
     return tallies.group_by("session_id").agg(replay_scope.alias("replay_scope"), pl.col(_JUDGED).sum())
-
-
-def _agreeing_reading() -> pl.Expr:
-    """Returns the reading that all compared OrderAcks agree with."""
-    conformant, literal = (pl.col(name) == pl.col("acks_compared") for name in ("acks_conformant", "acks_literal"))
-    return (
-        pl.when(pl.col("acks_compared") == 0)
-        .then(pl.lit(UNKNOWN_READING))
-        .when(conformant & literal)
-        .then(pl.lit(Explains.BOTH.value))
-        .when(conformant)
-        .then(pl.lit(Explains.CONFORMANT.value))
-        .when(literal)
-        .then(pl.lit(Explains.LITERAL.value))
-        .otherwise(pl.lit(Explains.NEITHER.value))
-    )

@@ -4,18 +4,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from udfs.replay.groups import NONE, NUMBERS, Bools, Ints, begins, columns_of, group_of, numbers
+from udfs.replay.groups import NONE, NUMBERS, Bools, Ints, columns_of, group_of, numbers
 
 GROUP = ("pair_no", "sequence")
 NEVER = np.iinfo(np.int64).max
 _READ = ("number", "ns", "message_class", "message_no")
-_LEARNT = {"reached": -1, "last_ns": NONE, "last_number": NONE}
-"""What an acknowledgment has before any message was compared with it."""
 
 
 def read_acks(acks: pa.Table, group: Ints) -> pd.DataFrame:
-    """Returns `group`, `number`, `ns`, `message_class` (NONE for an OrderAck), `message_no`, and nothing learnt."""
-    return numbers(acks, *_READ).assign(group=group, **_LEARNT)
+    """Returns `group`, `number`, `ns`, `message_class` (NONE for an OrderAck), `message_no`, and nothing `reached`."""
+    return numbers(acks, *_READ).assign(group=group, reached=-1)
 
 
 class InTime:
@@ -39,8 +37,8 @@ class Acks:
     """Holds the acknowledgments of the groups at hand, and what the times of messages tell of each.
 
     `reached` is the highest number to which a message moved the state, or may have, between the acknowledgment before
-    and this one; `last_ns` and `last_number` name the last message between them. They are right once all times of the
-    group are learnt, and then messages need to know nothing of each other.
+    and this one. It is right once all times of the group are learnt, and then messages need to know nothing of each
+    other.
     """
 
     def __init__(self) -> None:
@@ -68,25 +66,20 @@ class Acks:
     def put_in_order(self) -> None:
         """Prepares the acknowledgments that were added for messages."""
         if self._new:
-            known = self.all.acks.assign(reached=self._reached, last_ns=self._last_ns, last_number=self._last_number)
+            known = self.all.acks.assign(reached=self._reached)
             self._index(pd.concat([known[known["group"] == self._first], *self._new], ignore_index=True))
             self._new = []
 
     def _index(self, acks: pd.DataFrame) -> None:
+        acks = acks.sort_values(["group", "ns", "number", "message_class"], ignore_index=True)
         is_order = acks["message_class"] == NONE
-        by = ["group", "ns", "number", "is_order", "message_class"]
-        acks = acks.assign(is_order=is_order).sort_values(by, ignore_index=True)
-        self._is_order = acks.pop("is_order").to_numpy()
-        self.all, self.orders = InTime(acks), InTime(acks[self._is_order].reset_index(drop=True))
-        self._reached, self._last_ns, self._last_number = (acks[name].to_numpy(copy=True) for name in _LEARNT)
-        group, ns, number = columns_of(acks, "group", "ns", "number")
-        self._time = np.cumsum(begins(group, ns)) - 1 if len(acks) else group
-        self._place = self._time * NUMBERS + number
+        self.all, self.orders = InTime(acks), InTime(acks[is_order].reset_index(drop=True))
+        self._reached = acks["reached"].to_numpy(copy=True)
         by_number = self.orders.acks[["group", "number", "ns"]].sort_values(["group", "number"], ignore_index=True)
         backwards = by_number[::-1]
         self._earliest = backwards["ns"].groupby(backwards["group"]).cummin()[::-1].to_numpy()
         self._number_group, self._number = by_number["group"].to_numpy(), _key(by_number)
-        finals = acks[~self._is_order].groupby(["group", "number", "message_no"], as_index=False).last()
+        finals = acks[~is_order].groupby(["group", "number", "message_no"], as_index=False).last()
         self._finals, self._final = finals, _key(finals)
 
     def first_from_number(self, group: Ints, number: Ints) -> Ints:
@@ -101,41 +94,16 @@ class Acks:
         return self._finals[low:high].reset_index(drop=True)
 
     def learn(self, messages: pd.DataFrame) -> None:
-        """Learns from `group`, `ns` and `number` of messages, and whether each `moved` the state."""
-        group, ns, number, moved = columns_of(messages, "group", "ns", "number", "moved")
+        """Learns from `group`, `ns` and `number` of messages that moved the state."""
+        group, ns, number = columns_of(messages, "group", "ns", "number")
         place = self.all.first_from(group, ns)
-        moved &= place >= 0
-        np.maximum.at(self._reached, place[moved], number[moved])
-        place = self._next(group, ns, number)
-        ns, number, place = ns[place >= 0], number[place >= 0], place[place >= 0]
-        order = np.lexsort((number, ns, place))
-        ns, number, place = ns[order], number[order], place[order]
-        last = np.append(place[1:] != place[:-1], True)[: len(place)]
-        ns, number, place = ns[last], number[last], place[last]
-        is_later = (ns > self._last_ns[place]) | ((ns == self._last_ns[place]) & (number > self._last_number[place]))
-        self._last_ns[place[is_later]], self._last_number[place[is_later]] = ns[is_later], number[is_later]
+        np.maximum.at(self._reached, place[place >= 0], number[place >= 0])
 
     def had_reached(self, group: Ints, number: Ints, ns: Ints) -> Bools:
         """Returns whether messages had moved the state to each number or beyond at the time of an acknowledgment."""
         known = self.all.group * NUMBERS
         so_far = np.append(np.maximum.accumulate(known + self._reached + 1) - known - 1, -1)
         return so_far[self.all.first_from(group, ns)] >= number
-
-    def next_packet(self, group: Ints, ns: Ints, number: Ints) -> Ints:
-        """Returns the place of the OrderAck that directly follows each message; -1 where another packet does."""
-        place = self._next(group, ns, number)
-        follows = np.append(self._is_order, False)[place]
-        for values, own in ((self._last_ns, ns), (self._last_number, number)):
-            follows &= np.append(values, NONE)[place] == own
-        return np.where(follows, place, -1)
-
-    def _next(self, group: Ints, ns: Ints, number: Ints) -> Ints:
-        """Returns the place of the acknowledgment after each message; of equal time and number, messages come first."""
-        first = self.all.first_from(group, ns)
-        is_then = np.append(self.all.acks["ns"].to_numpy(), NONE)[first] == ns
-        wanted = np.append(self._time, -1)[first] * NUMBERS + np.where(is_then, number, 0)
-        place = np.searchsorted(self._place, wanted)
-        return np.where(first < 0, -1, _in_group(place, self.all.group, group))
 
 
 def _key(rows: pd.DataFrame) -> Ints:

@@ -58,12 +58,12 @@ _ABOUT: Mapping[Cause, _About] = {
         besides="messages did not arrive in their turn",
     ),
     Cause.CONTRADICTED: _About(
-        (Outcome.CONTRADICTED, Kind.CONTRADICTED, Kind.STATE_FELL),
+        (Outcome.CONTRADICTED, Kind.CONTRADICTED),
         "The receiver's acknowledgments of {} contradict the replay",
         "Compare with the receiver's queue: it acknowledged other messages than the captures suggest.",
     ),
     Cause.CAPTURE_INCOMPLETE: _About(
-        (Outcome.UNKNOWN, Kind.CAPTURE_GAP, Kind.MISSED_BY_CAPTURE, Kind.CLOCKS_DIFFER),
+        (Outcome.UNKNOWN, Kind.CAPTURE_GAP, Kind.CLOCKS_DIFFER),
         "The captures do not hold all of {}, or not in a sure order",
         "Compare with the receiver's queue. Next time, capture at the receiver, without loss, from before the "
         "connection is made.",

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from schemas.judging import ACK, PIECE_BYTES, TIMES, VERDICT
-from schemas.replay import Evidence, Explains, Reading, Verdict
+from schemas.replay import Evidence, Reading, Verdict
 from schemas.table import LONG, STRING, U16, row
 from schemas.wire import LATEST_ORDER_ACK_NS, QUEUED_CLASS
 from udfs.replay.acks import GROUP, NEVER, Acks, read_acks
@@ -28,15 +27,11 @@ from udfs.replay.groups import (
     nullable,
     numbers,
     pieces,
-    texts,
     to_batches,
 )
 from udfs.replay.rows import Batches
 from udfs.replay.verdicts import JUDGED
 
-_MS = 1_000_000  # ns
-_IN_FLIGHT_NS = 250 * _MS
-"""An OrderAck that follows sooner may have left before the message arrived."""
 _KEPT = (
     *("scope_no", "stream_no", "sequence", "state_sequence", "accepted", "verdict", "reason"),
     *("gap_size", "reject_count", "missing_runs", "behind_gap", "in_doubt"),
@@ -45,9 +40,8 @@ _RISING = ("first_number", "replay_order", "state_number")
 """Columns that rise by one with each message of a run; a single message's are its own."""
 PROVEN = row(
     **{name: JUDGED.field(name).type for name in (*_KEPT, *_RISING)},
-    **dict.fromkeys(("piece", "first_offset", "last_offset", "acknowledged_ns", "covered_ns", "final_ns"), LONG),
+    **dict.fromkeys(("piece", "first_offset", "last_offset", "acknowledged_ns", "covered_ns"), LONG),
     evidence=STRING,
-    next_ack_agrees_with=STRING,
     final_ack_class=U16,
     doubt_ended_ns=LONG,
 )
@@ -84,24 +78,21 @@ def prove(reading: Reading) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
 
 
 def read_times(judged: pa.Table, group: Ints) -> pd.DataFrame:
-    """Returns `group`, `number`, `ns`, of each message with a time, and whether it `moved` the state or may have."""
+    """Returns `group`, `number` and `ns` of each message with a time that moved the state, or may have."""
     items, row, nth = expand(judged, "times")
     of_run = numbers(judged, "first_number", "accepted")
     times = items.rename(columns={"times": "ns"}).assign(group=group[row])
     times["number"] = of_run["first_number"].to_numpy()[row] + nth
-    times["moved"] = (of_run["accepted"] != 0).to_numpy()[row]
-    return times[times["ns"] != NONE].reset_index(drop=True)
+    return times[(times["ns"] != NONE) & (of_run["accepted"] != 0).to_numpy()[row]]
 
 
 def read_messages(judged: pa.Table, group: Ints) -> pd.DataFrame:
     """Returns a row per message: `group`, `number`, `ns`, its place in the run (`row`, `nth`), and its verdict."""
     messages, row, nth = expand(judged, "offsets", "times", "message_nos")
     messages = messages.rename(columns={"times": "ns"}).assign(row=row, nth=nth, group=group[row])
-    of_run = numbers(judged, "first_number", "conformant_number", "accepted").iloc[row].reset_index(drop=True)
+    of_run = numbers(judged, "first_number", "accepted").iloc[row].reset_index(drop=True)
     messages["number"] = of_run["first_number"] + nth
-    conformant = of_run["conformant_number"]
-    messages["conformant_number"] = conformant.where(conformant == NONE, conformant + nth)
-    messages["accepted"], messages["is_unknown"] = of_run["accepted"] == 1, of_run["accepted"] == NONE
+    messages["accepted"] = of_run["accepted"] == 1
     verdict = judged["verdict"].to_numpy()[row]
     messages["is_refused"] = verdict == Verdict.OUT_OF_ORDER
     messages["is_duplicate"] = verdict == Verdict.DUPLICATE
@@ -112,16 +103,15 @@ def with_acks(messages: pd.DataFrame, acks: Acks) -> pd.DataFrame:
     """Adds what acknowledgments came for each message.
 
     `by_order_ns`: when an OrderAck first named its number or a higher one. `following` and `overdue`: the first
-    OrderAck after the message, and the first that came later than the timers allow. `next`: the OrderAck that is the
-    next packet. `final`: the last FinalAck that names the message. Of these, `_ns` and `_number`, or `_class`; NEVER
-    or NONE for none. `covered`: when the message first was, by either; and whether the replay `had_reached` its number.
+    OrderAck after the message, and the first that came later than the timers allow. `final`: the last FinalAck that
+    names the message. Of these, `_ns` and `_number`, or `_class`; NEVER or NONE for none. `covered`: when the message
+    first was, by either; and whether the replay `had_reached` its number.
     """
     group, number, ns = columns_of(messages, "group", "number", "ns")
     messages["by_order_ns"] = acks.first_from_number(group, number)
     for name, from_ns in (("following", ns), ("overdue", ns + LATEST_ORDER_ACK_NS)):
         found = acks.orders.first_from(group, from_ns)
         _add(messages, name, acks.orders.acks, np.where(ns == NONE, -1, found))
-    _add(messages, "next", acks.all.acks, np.where(ns == NONE, -1, acks.next_packet(group, ns, number)))
     finals = acks.finals_from(group, number)
     named = messages[["group", "number", "message_nos"]].rename(columns={"message_nos": "message_no"})
     places = named.merge(finals.reset_index(names="place"), "left", ["group", "number", "message_no"])["place"]
@@ -143,7 +133,7 @@ def _add(messages: pd.DataFrame, name: str, acks: pd.DataFrame, place: Ints) -> 
 
 
 def with_evidence(messages: pd.DataFrame, *, conformant: bool) -> pd.DataFrame:
-    """Adds `acknowledged_ns`, `covered_ns`, `evidence` and `next_ack_agrees_with`.
+    """Adds `acknowledged_ns`, `covered_ns` and `evidence`.
 
     `confirmed`: an accepted message is acknowledged, a duplicate is covered at any time, or the first OrderAck after an
     out-of-order message names a lower number. `contradicted`: an out-of-order message is covered before the replay
@@ -170,30 +160,14 @@ def with_evidence(messages: pd.DataFrame, *, conformant: bool) -> pd.DataFrame:
         [Evidence.CONTRADICTED, Evidence.CONFIRMED, Evidence.CONTRADICTED, Evidence.CONFIRMED],
         Evidence.NONE,
     )
-    messages["next_ack_agrees_with"] = _explained_by(messages)
     return messages
-
-
-def _explained_by(messages: pd.DataFrame) -> "NDArray[np.str_]":
-    """Returns the reading that predicts the next OrderAck, '' for none; the literal one predicts this number."""
-    named, number, predicted = (messages[name] for name in ("next_number", "number", "conformant_number"))
-    separates = (named != NONE) & (messages["next_ns"] - messages["ns"] >= _IN_FLIGHT_NS) & ~messages["is_unknown"]
-    separates &= named <= np.maximum(number, predicted)
-    return np.select(
-        [~separates, (named == number) & (named == predicted), named == predicted, named == number],
-        ["", Explains.BOTH, Explains.CONFORMANT, Explains.LITERAL],
-        Explains.NEITHER,
-    )
 
 
 def to_runs(messages: pd.DataFrame, judged: pa.Table) -> Iterator[pa.RecordBatch]:
     """Yields rows of PROVEN: messages of a row of JUDGED that are next to each other and have the same evidence."""
-    said = ("row", "acknowledged_ns", "covered_ns", "evidence", "next_ack_agrees_with", "final_ns", "final_class")
+    said = ("row", "acknowledged_ns", "covered_ns", "evidence", "final_class")
     piece = messages["offsets"].to_numpy() // PIECE_BYTES
     is_first = begins(*columns_of(messages, *said), piece)
-    alone = ((messages["final_ns"] != NEVER) | (messages["next_ack_agrees_with"] != "")).to_numpy()
-    is_first |= alone
-    is_first[1:] |= alone[:-1]
     first, last = bounds(is_first)
     firsts, nth = messages.iloc[first], pa.array(messages["nth"].to_numpy()[first])
     rows = judged.take(pa.array(firsts["row"].to_numpy()))
@@ -205,9 +179,7 @@ def to_runs(messages: pd.DataFrame, judged: pa.Table) -> Iterator[pa.RecordBatch
         "first_offset": pa.array(firsts["offsets"].to_numpy()),
         "last_offset": pa.array(messages["offsets"].to_numpy()[last]),
         "evidence": pa.array(firsts["evidence"].astype(str), pa.string()),
-        "next_ack_agrees_with": texts(firsts["next_ack_agrees_with"]),
         "final_ack_class": nullable(firsts["final_class"], pa.int32()),
-        "final_ns": nullable(firsts["final_ns"].replace(NEVER, NONE)),
     }
     yield from to_batches(columns, PROVEN)
 

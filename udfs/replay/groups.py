@@ -133,11 +133,6 @@ def nullable(values: "pd.Series[int]", of: pa.DataType | None = None) -> pa.Arra
     return made if of is None else made.cast(of)
 
 
-def texts(values: "pd.Series[str]") -> pa.Array:
-    """Returns texts with null in place of empty ones."""
-    return pa.array([str(text) or None for text in values], pa.string())
-
-
 def to_batches(columns: dict[str, pa.Array], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Returns the columns of the schema as batches that Spark can hold; those that are not given are null."""
     count = len(next(iter(columns.values())))

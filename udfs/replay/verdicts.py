@@ -43,7 +43,7 @@ class Chain(NamedTuple):
 class Judged(NamedTuple):
     """Holds a message with its verdict and the state before it; or a run of a chain that is all in order.
 
-    In a run, `replay_order`, `state_number` and `conformant_number` are those of the first message and rise by one.
+    In a run, `replay_order` and `state_number` are those of the first message and rise by one.
     """
 
     scope_no: int
@@ -62,8 +62,6 @@ class Judged(NamedTuple):
     reject_count: int
     missing_runs: int
     behind_gap: bool
-    conformant_number: int | None
-    """The number that the next OrderAck of a conformant receiver names."""
     in_doubt: bool
 
 
@@ -86,7 +84,7 @@ def judge(reading: Reading) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
             for chain, known in zip(read_rows(rows.to_batches(), Chain), _known_states(rows), strict=False):
                 if chain.scope_no != scope.scope_no:
                     scope = Scope(chain.scope_no, reading)
-                if known is not None:
+                if known is not None and reading is Reading.CONFORMANT:
                     scope.state = known
                 if chain.previous is None:
                     scope.begin(chain)
@@ -156,9 +154,7 @@ class Scope:
         """Begins before all messages. Of messages it holds the `replay_order`."""
         self.scope_no, self.reading = scope_no, reading
         self.state: State | None = None
-        """The state of a conformant receiver."""
-        self.last: State | None = None
-        """The last message or initial state: what the literal reading takes for the state."""
+        """The receiver's state: under the literal reading, the last message or initial state."""
         self.moved = 0
         """The last message that moved the state, or may have."""
         self.doubted = self.sure = -1
@@ -174,7 +170,7 @@ class Scope:
 
     def begin(self, initial: Chain) -> None:
         """Takes an initial state."""
-        self.state = self.last = State(initial.sequence, initial.number, initial.missing)
+        self.state = State(initial.sequence, initial.number, initial.missing)
         self.sent = max(self.sent, (initial.sequence, initial.number))
         self.missing = max(self.missing, initial.missing)
 
@@ -182,30 +178,22 @@ class Scope:
         """Yields the verdicts on a chain, of which the first message has this previous number."""
         for order, number in enumerate(range(chain.first_number, chain.number + 1), chain.replay_order):
             message = Message(chain.sequence, number, previous, chain.missing)
-            before = self.last if self.reading is Reading.LITERAL else self.state
-            conformant = meet(self.state, message)
-            found = meet(before, message) if self.reading is Reading.LITERAL else conformant
-            one = self._judged(chain, order, message, before, found, _next_ack(self.state, message, conformant))
+            one = self._judged(chain, order, message, meet(self.state, message))
             yield one
             self._learn(one, message)
-            self.last = State(one.sequence, one.number, chain.missing)
-            self.state = self.last if self.state is None else after(self.state, message._replace(number=one.number))
+            if self.state is None or self.reading is Reading.LITERAL:
+                self.state = State(one.sequence, one.number, chain.missing)
+            else:
+                self.state = after(self.state, message._replace(number=one.number))
             if one.number == chain.number:
                 return
             previous = number
 
-    def _judged(
-        self,
-        chain: Chain,
-        order: int,
-        message: Message,
-        state: State | None,
-        found: Meeting,
-        conformant_number: int | None,
-    ) -> Judged:
+    def _judged(self, chain: Chain, order: int, message: Message, found: Meeting) -> Judged:
         """Returns the row of a message; of a plain one, with those after it in the chain, which are as plain."""
-        verdict, reason = self._verdict(message, state, found)
-        is_plain = verdict is Verdict.IN_ORDER and not found.across and conformant_number == message.number
+        state = self.state
+        verdict, reason = self._verdict(message, found)
+        is_plain = verdict is Verdict.IN_ORDER and not found.across
         return Judged(
             chain.scope_no,
             chain.stream_no,
@@ -222,14 +210,13 @@ class Scope:
             gap_size=found.skipped if verdict is Verdict.GAP_EXPIRED else 0,
             reject_count=order - self.moved if found.accepted is False else 0,
             missing_runs=message.missing - self.missing,
-            conformant_number=conformant_number,
             behind_gap=found.across,
             in_doubt=self.doubted > self.sure,
         )
 
-    def _verdict(self, message: Message, state: State | None, found: Meeting) -> tuple[Verdict, Reason | None]:
+    def _verdict(self, message: Message, found: Meeting) -> tuple[Verdict, Reason | None]:
         if found.accepted is None:
-            return Verdict.UNKNOWN, Reason.NO_PRIOR_STATE if state is None else Reason.CAPTURE_GAP
+            return Verdict.UNKNOWN, Reason.NO_PRIOR_STATE if self.state is None else Reason.CAPTURE_GAP
         if found.accepted:
             in_order = Verdict.IN_ORDER if found.same else Verdict.NEW_SEQUENCE
             return Verdict.GAP_EXPIRED if found.skipped else in_order, None
@@ -250,16 +237,6 @@ class Scope:
             self.sent = max(self.sent, (message.sequence, message.previous))
         elif message.previous == 0:
             self.sure = one.replay_order
-
-
-def _next_ack(state: State | None, message: Message, found: Meeting) -> int | None:
-    """Returns the number that the next OrderAck of a conformant receiver names, in the message's sequence.
-
-    None where the verdict is unknown, and where the receiver is in another sequence.
-    """
-    if found.accepted:
-        return message.number
-    return state.number if state is not None and found.same and found.accepted is False else None
 
 
 class Taken:

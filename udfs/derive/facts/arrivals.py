@@ -30,7 +30,7 @@ from udfs.replay.words import NS
 LOOKED_AT = (
     *(*SLOT, *MESSAGE, "session_id", "destination_queue", "stream_id", "captured_ns", "sent_at", "replay_order"),
     *("accepted", "verdict", "reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number"),
-    *("acknowledged_at", "ack_latency_ms", "evidence", "next_ack_agrees_with", "final_ack_class"),
+    *("acknowledged_at", "ack_latency_ms", "evidence", "final_ack_class"),
 )
 _CONTENT = (*SLOT, "content_hash")
 _MESSAGE = (*SLOT, *MESSAGE)
@@ -127,12 +127,10 @@ def choose_shown(
 
 def _with_neighbours(candidates: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
     """Adds the columns that compare each candidate with those before it."""
-    in_sequence = pl.col("incoming_tx_sequence_id") == pl.col("tx_sequence_id")
     cause = number_of("final_ack_class", "destination_queue")
     rows = candidates.sort(_IN_SCOPE).with_columns(
         signed(pl.col("tx_sequence_id")).alias("sequence"),
         pl.col("tx_sequence_number").alias("number"),
-        pl.when(in_sequence).then("incoming_tx_sequence_number").alias("state_number"),
         pl.col("acknowledged_at").is_not_null().alias("acknowledged"),
         pl.when(pl.col("final_ack_class").is_not_null()).then(cause).alias("cause"),
     )

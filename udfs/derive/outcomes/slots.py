@@ -17,7 +17,7 @@ TALLIED = (
     *(*SLOT, *PLACE, "source_queue_manager", "message_id", "session_id", "captured_at", "captured_ns"),
     *("previous_tx_sequence_number", "replay_order", "accepted", "verdict", "gap_size", "sent_at"),
     *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "assumed", "missing_runs", "behind_gap"),
-    *("evidence", "next_ack_agrees_with", "covered_at", "final_ack_class", "acknowledged_at", "ack_latency_ms"),
+    *("evidence", "covered_at", "final_ack_class", "acknowledged_at", "ack_latency_ms"),
 )
 """The columns of VERDICTS that add up, and that tell whether an arrival is plain."""
 JUDGED_AS = (*TALLIED, "content_hash", "destination_queue", "label", "reason")

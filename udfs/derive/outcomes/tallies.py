@@ -5,18 +5,17 @@ A tally is of one sequence on one stream.
 
 import polars as pl
 
-from schemas.replay import Explains, Reading, Verdict
+from schemas.replay import Reading, Verdict
 from udfs.derive.columns import as_numbers, null, sent_order, signed
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.slots import TALLIED, is_late
 
-ACKS_COMPARED = ("acks_compared", "acks_conformant", "acks_literal")
 _NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
 _KEY = ("scope_key", "source_queue_manager", "tx_sequence_id", "session_id", "stream_id")
 _GUID = r"(?s)^.{8}-.{4}-.{4}-.{4}-.{12}$"
 _OF_LAST = ("state_sequence", "state_number")
 _OF_FIRST = ("opening_sequence", "opening_number")
-_SUMMED = ("messages", *(verdict.value for verdict in Verdict), *ACKS_COMPARED, "expired", "late")
+_SUMMED = ("messages", *(verdict.value for verdict in Verdict), "expired", "late")
 _HIGHEST = (
     *("last_number", "last_accepted_number", "last_captured_at", "last_captured_ns", "last_offset", "last_order"),
     *("last_from_zero", "last_unknown", "moved_order", "last_sent"),
@@ -31,7 +30,7 @@ def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.D
 
 @derives(("scope_key",))
 def merge_tallies(parts: pl.DataFrame) -> pl.DataFrame:
-    """Returns a row per sequence and stream with `messages`, counts of verdicts and OrderAcks, and the ends of the run.
+    """Returns a row per sequence and stream with `messages`, counts of verdicts, and the ends of the run.
 
     `first_order` and `last_order` are the places of its first and last arrival; `opening_sequence` and
     `opening_number` the state before the first, `state_sequence` and `state_number` that after the last (sequences are
@@ -42,18 +41,13 @@ def merge_tallies(parts: pl.DataFrame) -> pl.DataFrame:
 
 def _of_one_message(reading: Reading) -> dict[str, pl.Expr]:
     """Returns the columns of the tally of a single message."""
-    order, number, explained = pl.col("replay_order"), pl.col("tx_sequence_number"), pl.col("next_ack_agrees_with")
+    order, number = pl.col("replay_order"), pl.col("tx_sequence_number")
     sequence_before, number_before = pl.col("incoming_tx_sequence_id"), pl.col("incoming_tx_sequence_number")
     accepted = pl.col("accepted")
     moves = accepted.fill_null(value=True) | (reading is Reading.LITERAL)
     is_covered, counted = pl.col("covered_at").is_not_null(), number_before.is_not_null() & ~pl.col("assumed")
     begins = (pl.col("verdict") == Verdict.NEW_SEQUENCE.value) & ~pl.col("behind_gap") & ~pl.col("assumed")
-    agrees = {
-        "acks_compared": explained.is_not_null(),
-        "acks_conformant": explained.is_in([Explains.CONFORMANT.value, Explains.BOTH.value]),
-        "acks_literal": explained.is_in([Explains.LITERAL.value, Explains.BOTH.value]),
-    }
-    is_counted = {verdict.value: pl.col("verdict") == verdict.value for verdict in Verdict} | agrees
+    is_counted = {verdict.value: pl.col("verdict") == verdict.value for verdict in Verdict}
     return {
         **{name: pl.col(name) for name in _KEY},
         "messages": pl.lit(1, pl.Int64),

@@ -60,7 +60,7 @@ def _content_hashes(messages: pl.DataFrame) -> pl.Series:
 
 def _values() -> dict[str, pl.Expr]:
     """Returns the columns of VERDICTS that follow from a message and its run."""
-    captured, acknowledged, final = (pl.col(f"{name}_ns") for name in ("captured", "acknowledged", "final"))
+    captured, acknowledged = pl.col("captured_ns"), pl.col("acknowledged_ns")
     nth = pl.col("tx_sequence_number") - pl.col("first_number")
     return {
         "replay_order": pl.col("replay_order") + nth + pl.col("arrivals_before"),
@@ -70,7 +70,6 @@ def _values() -> dict[str, pl.Expr]:
         "acknowledged_at": timestamp(acknowledged),
         "ack_latency_ms": quotient(acknowledged - captured, _MS),
         "covered_at": timestamp(pl.col("covered_ns")),
-        "final_ack_latency_ms": quotient(final - captured, _MS),
         "assumed": pl.col("in_doubt") & ~(pl.col("doubt_ended_ns") < captured).fill_null(False),
     }
 

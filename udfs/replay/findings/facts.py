@@ -179,27 +179,6 @@ def several_receivers(
     return Told(FindingKind.SEVERAL_RECEIVERS, severity, sentence, split_keys or beginnings[:2])
 
 
-def acknowledged_elsewhere(
-    *,
-    messages: int,
-    source_queue_manager: str,
-    came_from: list[str],
-    more_addresses: int,
-    address: str,
-    key: str,
-    **_: object,
-) -> Told:
-    """Acknowledgments that went to an address which no message of their sender came from."""
-    others = f" and {counted(more_addresses, 'other')}" if more_addresses else ""
-    sentence = (
-        f"{counted(messages, 'acknowledgment')} went to {address}, although the messages of sender "
-        f"{source_queue_manager} come from {', '.join(came_from)}{others}: it has several networks, or its address is "
-        f"translated on the way. Look whether {one_or_many(messages, 'it arrives', 'they arrive')} there: a sender "
-        "repeats what is not acknowledged."
-    )
-    return Told(FindingKind.ACKNOWLEDGED_ELSEWHERE, Severity.INFO, sentence, [key])
-
-
 def window_stalled(
     *,
     messages: int,

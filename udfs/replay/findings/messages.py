@@ -6,7 +6,7 @@ it with its neighbours.
 
 import polars as pl
 
-from schemas.replay import Evidence, Explains, FindingKind, Reason, Severity, Verdict
+from schemas.replay import Evidence, FindingKind, Reason, Severity, Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS, LATEST_ORDER_ACK_NS, QUEUED_CLASS, MessageClass
 from udfs.replay.findings.causes import advice_on, reason_of
 from udfs.replay.findings.finding import Found, Role, Rule
@@ -198,15 +198,6 @@ RULES = (
         ),
     ),
     Rule(
-        FindingKind.MISSED_BY_CAPTURE,
-        Severity.INFO,
-        when=_reason_is(Reason.CAPTURE_GAP) & _ACKNOWLEDGED,
-        says=lambda found: (
-            f"Bytes are missing from the captures before {found.counted('message')}, but the receiver acknowledged "
-            f"{found.it}: it had what the captures miss. {found.first_is}; before the missing bytes {found.stood}"
-        ),
-    ),
-    Rule(
         FindingKind.CLOCKS_DIFFER,
         Severity.WARNING,
         when=_reason_is(Reason.CLOCKS_DIFFER) & ~_ACKNOWLEDGED,
@@ -222,16 +213,6 @@ RULES = (
         when=_IS_CONTRADICTED,
         says=_contradicted,
         witness=(Role.FIRST,),
-    ),
-    Rule(
-        FindingKind.STATE_FELL,
-        Severity.ERROR,
-        when=((pl.col("next_ack_agrees_with") == Explains.LITERAL.value) & (pl.col("number") < pl.col("state_number"))),
-        says=lambda found: (
-            f"The receiver's state fell: it answered {found.counted('repeat')} with an OrderAck for the repeated, "
-            "lower number. It follows the letter of [MS-MQQB] 3.1.5.8.6 and may accept messages twice. "
-            f"{found.first_is}; {found.stood}"
-        ),
     ),
     Rule(
         FindingKind.REFUSED_FOR_CAUSE,
