@@ -120,11 +120,6 @@ class Header:
         """Bytes of the fixed part."""
         return sum(field.size for field in self.fixed)
 
-    @cached_property
-    def by_attribute(self) -> dict[str, Field]:
-        """The fields by their attribute."""
-        return {field.attribute: field for field in self.fields}
-
 
 class InternalType(IntEnum):
     """InternalHeader.Flags.PT, [MS-MQQB] 2.2.1."""
