@@ -1,8 +1,8 @@
 """Makes the tables of a night with so many messages and scopes, which a benchmark of the replay reads.
 
-One connection is ingested and decoded. Of its messages one is not captured, one comes twice, one comes too early and then
-again, and one number has expired. The tables hold copies of its rows: each copy is another connection, with a sender or
-a sequence of its own.
+One connection is ingested and decoded. Of its messages one is not captured, one comes twice, one comes too early and
+then again, and one number has expired. The tables hold copies of its rows: each copy is another connection, with a
+sender or a sequence of its own.
 """
 
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ def write_warehouse(folder: Path, messages: int, scopes: int) -> None:
         rows = made[table.name].select(pl.lit(b"").alias(name) if name == "raw" else name for name in table.names)
         once = table in (CAPTURES, INTERNAL_CONNECTIONS, QUARANTINE)
         for part in (copies.head(table is CAPTURES),) if once else copies.iter_slices(max(_AT_ONCE // count, 1)):
-            copied = to_arrow(_copied(rows, part, count * _SPACING_NS)).cast(table.arrow)
+            copied = to_arrow(_copied(rows, part, 2 * count * _SPACING_NS)).cast(table.arrow)
             write_deltalake(str(folder / table.name), copied, mode="append")
 
 
