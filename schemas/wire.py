@@ -224,8 +224,6 @@ NEGATIVE_CLASS = 0x8000
 QUEUED_CLASS = 0x4000
 """Bit of the classes about messages that were in their queue, [MS-MQQB] 2.2.5."""
 
-MESSAGE_CLASS_NAMES: dict[int, str] = {code.value: code.name for code in MessageClass}
-
 
 def _flags(code: str, column: str, *bits: Bits, comment: str = "The flag word, including reserved bits.") -> Field:
     return Field("Flags", code, column, comment, bits=bits)
