@@ -137,7 +137,7 @@ CAPTURES = Table(
     "One row per distinct capture file content.",
     ("capture_id",),
     (
-        Column("capture_id", STRING, "SHA-256 of the file, or above 1 GiB of the SHA-256 of each GiB.", nullable=False),
+        Column("capture_id", STRING, "SHA-256 of the file.", nullable=False),
         Column("uri", STRING, "Path or URI from which the content was first read.", nullable=False),
         Column("size_bytes", LONG, "Size of the file, in bytes.", nullable=False),
         Column("format", STRING, "File format; null when the file is not a capture.", values=tuple(CaptureFormat)),

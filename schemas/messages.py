@@ -72,7 +72,6 @@ MESSAGES = Table(
         *header_columns(wire.SECURITY_HEADER),
         Column("provider_type", U32, "SecurityHeader.ProviderInfo.ProviderType, [MS-MQMQ] 2.2.20.6."),
         *header_columns(wire.MESSAGE_PROPERTIES_HEADER),
-        Column("message_class_name", STRING, "Name of the message class, [MS-MQMQ] 2.2.18.1.6; null when undefined."),
         Column("body_offset", LONG, "Offset in the packet at which the body begins."),
         BODY_CRC32,
         *header_columns(wire.DEBUG_HEADER),

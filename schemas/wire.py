@@ -120,11 +120,6 @@ class Header:
         """Bytes of the fixed part."""
         return sum(field.size for field in self.fixed)
 
-    @cached_property
-    def by_attribute(self) -> dict[str, Field]:
-        """The fields by their attribute."""
-        return {field.attribute: field for field in self.fields}
-
 
 class InternalType(IntEnum):
     """InternalHeader.Flags.PT, [MS-MQQB] 2.2.1."""
@@ -228,8 +223,6 @@ NEGATIVE_CLASS = 0x8000
 """Bit of the classes of negative acknowledgments, [MS-MQMQ] 2.2.18.1.6."""
 QUEUED_CLASS = 0x4000
 """Bit of the classes about messages that were in their queue, [MS-MQQB] 2.2.5."""
-
-MESSAGE_CLASS_NAMES: dict[int, str] = {code.value: code.name for code in MessageClass}
 
 
 def _flags(code: str, column: str, *bits: Bits, comment: str = "The flag word, including reserved bits.") -> Field:

@@ -11,32 +11,6 @@ from uuid import UUID
 
 Row = dict[str, Any]
 
-CLASSES = {
-    0x0000: "NORMAL",
-    0x0001: "REPORT",
-    0x0002: "ACK_REACH_QUEUE",
-    0x00FF: "ORDER_ACK",
-    0x4000: "ACK_RECEIVE",
-    0x8000: "NACK_BAD_DST_Q",
-    0x8001: "NACK_DELETED",
-    0x8002: "NACK_REACH_QUEUE_TIMEOUT",
-    0x8003: "NACK_Q_EXCEED_QUOTA",
-    0x8004: "NACK_ACCESS_DENIED",
-    0x8005: "NACK_HOP_COUNT_EXCEEDED",
-    0x8006: "NACK_BAD_SIGNATURE",
-    0x8007: "NACK_BAD_ENCRYPTION",
-    0x8008: "NACK_COULD_NOT_ENCRYPT",
-    0x8009: "NACK_NOT_TRANSACTIONAL_Q",
-    0x800A: "NACK_NOT_TRANSACTIONAL_MSG",
-    0x800B: "NACK_UNSUPPORTED_CRYPTO_PROVIDER",
-    0x800C: "NACK_SOURCE_COMPUTER_GUID_CHANGED",
-    0xC000: "NACK_Q_DELETED",
-    0xC001: "NACK_Q_PURGED",
-    0xC002: "NACK_RECEIVE_TIMEOUT",
-    0xC003: "NACK_RECEIVE_TIMEOUT_AT_SENDER",
-    0xC004: "NACK_RECEIVE_REJECTED",
-}
-
 
 def parse(data: bytes) -> Row:
     """Returns the packet's type and every field by column, without `violations` and the columns about storage."""
@@ -257,7 +231,6 @@ def properties(data: bytes, at: int) -> tuple[Row, int]:
         "negative_receive_ack": bool(flags & 8),
         "label_length": units,
         "message_class": code,
-        "message_class_name": f"MQMSG_CLASS_{CLASSES[code]}" if code in CLASSES else None,
         "correlation_id": f"{guid(correlation[:16])}\\{int.from_bytes(correlation[16:], 'little')}",
         "body_type": body_type,
         "application_tag": tag,

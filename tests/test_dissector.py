@@ -32,7 +32,6 @@ CAPTURES = Path(__file__).parent / "captures"
 OMITTED = {
     *NOT_IN_RAW,
     *("ack_type", "handshake_type"),  # packet_type
-    "message_class_name",  # shown beside its number
     "tx_sequence",  # tx_sequence_id as text
 }
 TYPES: dict[str, pa.DataType] = {

@@ -248,24 +248,6 @@ def test_fault_42_mid_stream(inside: bytes, packets: Places, before: list[tuple[
     assert faults([(0, inside + B + C)], mid_stream=True) == (packets, before)
 
 
-@pytest.mark.parametrize("cuts", [*([40 + cut] for cut in range(1, 16)), range(1, len(ABC))])
-def test_fault_51_header_split(cuts: Iterable[int]) -> None:
-    parts = [ABC[low:high] for low, high in pairwise([0, *cuts, len(ABC)])]
-    assert frame([(0, ABC)], cut=lambda _: parts) == ([(0, 40), (40, 64), (104, 48)], [])
-
-
-@pytest.mark.parametrize("garbage", [b"\0" * 50, b"GET / HTTP/1.1\r\n\r\n", b"\x10", b"LIOR", b"\x10\0\0\0LIO"])
-def test_fault_64_garbage_is_quarantined_to_the_byte(garbage: bytes) -> None:
-    n = len(garbage)
-    assert faults([(0, garbage + A + B)]) == ([(n, 40), (n + 40, 64)], [(0, n, Why.BAD_SIGNATURE)])
-    assert faults([(0, A + garbage + B)]) == ([(0, 40), (40 + n, 64)], [(40, n, Why.BAD_SIGNATURE)])
-    packets, unframed = faults([(0, A + B + garbage)])
-    assert packets == [(0, 40), (40, 64)]
-    assert [(at, size) for at, size, _ in unframed] == [(104, n)]
-    packets, unframed = faults([(0, garbage)])
-    assert (packets, [(at, size) for at, size, _ in unframed]) == ([], [(0, n)])
-
-
 def test_fault_66_fake_headers_in_linear_time() -> None:
     """Frames headers every 16 bytes, each of which covers all later ones, and every 17 bytes, each complete."""
     with bounded(300):

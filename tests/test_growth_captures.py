@@ -105,7 +105,9 @@ def test_many_small_bombs_are_read_and_counted_in_proportion_to_their_files(tmp_
     )
     for cost in (small, large):
         assert {row["reason"] for row in cost.result} == {CaptureReason.EXPANSION_LIMIT}
-        assert {row["content_bytes"] for row in cost.result} == {MIB}
+        assert {(row["status"], row["content_bytes"]) for row in cost.result} == {("partial", MIB)}
+        assert all(f"{MIB} bytes were read. If it is no bomb, expand it" in row["detail"] for row in cost.result)
+        assert {row["packet_count"] for row in cost.result} == {(MIB - 24) // 60_016}
         files = stamps([row["uri"] for row in cost.result])
         assert capture_listing.bytes_of(files, 1 << 40) == len(files) * MIB
 

@@ -217,16 +217,6 @@ def pcap(
     return head + b"".join(pcap_record(record, order=order, ns=ns, modified=modified) for record in content)
 
 
-def records_of(data: bytes) -> list[bytes]:
-    """The frames in a little-endian pcap file."""
-    at, out = 24, []
-    while at < len(data):
-        size = int.from_bytes(data[at + 8 : at + 12], "little")
-        out.append(data[at + 16 : at + 16 + size])
-        at += 16 + size
-    return out
-
-
 def block(kind: int, body: bytes, *, order: str = "<", length: int | None = None, trailer: int | None = None) -> bytes:
     """A pcapng block; `length` and `trailer` are what to claim."""
     body += bytes(-len(body) % 4)

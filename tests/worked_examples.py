@@ -1,7 +1,6 @@
-"""Worked packets of every kind: two of them one field to a line, with CD for padding, and the others built.
+"""Worked packets of every kind, built; and PUBLISHED, the frame in [MS-MQQB] 4.1.7, one field to a line.
 
-B has every optional header. D, E and F have the values of the frames in [MS-MQQB] 4.1.8, 4.1.3 and 4.1.5; PUBLISHED is
-the frame in 4.1.7.
+B has every optional header. D, E and F have the values of the frames in [MS-MQQB] 4.1.8, 4.1.3 and 4.1.5.
 """
 
 from uuid import UUID
@@ -14,46 +13,7 @@ RECEIVER = UUID("a0a1a2a3-b0b1-c0c1-d0d1-d2d3d4d5d6d7")
 SEQUENCE = 0x657A5E8000000003
 SID = b"\x01\x05\0\0\0\0\0\x05\x15\0\0\0\x01\0\0\0\x02\0\0\0\x03\0\0\0\xe8\x03\0\0"
 
-# A transactional message to a direct format name.
-EXAMPLE_A = (
-    b"\x10"  # BaseHeader.VersionNumber
-    b"\x00"  # BaseHeader.Reserved
-    b"\x00\x00"  # BaseHeader.Flags
-    b"\x4c\x49\x4f\x52"  # BaseHeader.Signature
-    b"\xc4\x00\x00\x00"  # BaseHeader.PacketSize
-    b"\x00\x46\x05\x00"  # BaseHeader.TimeToReachQueue
-    b"\x44\x33\x22\x11\x66\x55\x88\x77\x99\xaa\xbb\xcc\xdd\xee\xff\x00"  # UserHeader.SourceQueueManager
-    b"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"  # UserHeader.QueueManagerAddress
-    b"\xff\xff\xff\xff"  # TimeToBeReceived
-    b"\x80\x00\x92\x65"  # SentTime
-    b"\x01\x10\x00\x00"  # MessageID
-    b"\x20\x1c\x30\x00"  # UserHeader.Flags
-    b"\x28\x00"  # DestinationQueue.Count
-    b"\x4f\x00\x53\x00\x3a\x00\x73\x00\x72\x00\x76\x00\x31\x00\x5c\x00\x70\x00\x72\x00"  # DirectFormatName
-    b"\x69\x00\x76\x00\x61\x00\x74\x00\x65\x00\x24\x00\x5c\x00\x74\x00\x78\x00\x00\x00"
-    b"\xcd\xcd"  # DestinationQueue padding
-    b"\x5c\x00\x00\x00"  # TransactionHeader.Flags
-    b"\x03\x00\x00\x00"  # TxSequenceID.Ordinal
-    b"\x80\x5e\x7a\x65"  # TxSequenceID.TimeStamp
-    b"\x02\x00\x00\x00"  # TxSequenceNumber
-    b"\x01\x00\x00\x00"  # PreviousTxSequenceNumber
-    b"\x00"  # MessagePropertiesHeader.Flags
-    b"\x03"  # LabelLength
-    b"\x00\x00"  # MessageClass
-    b"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"  # CorrelationID
-    b"\x00\x00\x00\x00"  # BodyType
-    b"\x00\x00\x00\x00"  # ApplicationTag
-    b"\x05\x00\x00\x00"  # MessageSize
-    b"\x05\x00\x00\x00"  # AllocationBodySize
-    b"\x00\x00\x00\x00"  # PrivacyLevel
-    b"\x0e\x80\x00\x00"  # HashAlgorithm
-    b"\x10\x66\x00\x00"  # EncryptionAlgorithm
-    b"\x00\x00\x00\x00"  # ExtensionSize
-    b"\x48\x00\x69\x00\x00\x00"  # Label
-    b"\x68\x65\x6c\x6c\x6f"  # MessageBody
-    b"\xcd"  # MessagePropertiesHeader padding
-)
-# [MS-MQQB] 4.1.7. Its annotations are wrong in places, and the bytes count. CD: bytes that the document omits.
+# Its annotations are wrong in places, and the bytes count. CD: bytes that the document omits.
 PUBLISHED = (
     b"\x10\xcd\x03\x00"  # BaseHeader.Flags
     b"LIOR"  # BaseHeader.Signature
@@ -96,7 +56,16 @@ PUBLISHED = (
 
 
 EXAMPLES = {
-    "A": EXAMPLE_A,
+    "A": build.user_message(
+        SENDER,
+        message_id=0x1001,
+        destination=build.direct("OS:srv1\\private$\\tx"),
+        sequence=(SEQUENCE, 2, 1),
+        transaction_id=5,
+        time_to_reach_queue=345_600,
+        label="Hi",
+        body=b"hello",
+    ),
     "B": build.user_message(
         SENDER,
         message_id=0x1002,

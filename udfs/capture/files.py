@@ -5,7 +5,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 from pyarrow import fs
@@ -22,8 +22,6 @@ EXPANSION_LIMIT = 250
 whose bodies are all zeros expand to 151 times their size, those of 60,000 equal messages to 28 times."""
 _ALWAYS_WHOLE = 1 << 20
 """Expanded bytes that are no bomb in any file: they take no longer than it takes to open one."""
-HASH_BYTES = 1 << 30
-"""A longer file is hashed in pieces of this length. The identity of a file depends on it: it must never change."""
 
 
 class Fault(NamedTuple):
@@ -173,35 +171,24 @@ class HashedSource:
     def __init__(self, source: Source, size: int) -> None:
         self.fault: CaptureReason | None = None
         self._source = source
-        self._size = size
-        self._read = 0
-        self._pieces: list[Any] = []
+        self._left = size
+        self._hash = hashlib.sha256()
 
     def read(self, size: int) -> bytes:
         """Returns up to `size` further bytes; none at the end."""
-        data = self._source.read(min(size, self._size - self._read))
-        rest = memoryview(data)
-        while rest:
-            if not self._read % HASH_BYTES:
-                self._pieces.append(hashlib.sha256())
-            part = rest[: HASH_BYTES - self._read % HASH_BYTES]
-            self._pieces[-1].update(part)
-            self._read += len(part)
-            rest = rest[len(part) :]
+        data = self._source.read(min(size, self._left))
+        self._hash.update(data)
+        self._left -= len(data)
         return data
 
     def capture_id(self) -> str:
-        """Reads what is left and returns the file's identity, in hexadecimal.
-
-        It is the SHA-256 of the file (what `sha256sum` prints) up to HASH_BYTES; of a longer file, the SHA-256 of the
-        SHA-256 digests of its pieces of HASH_BYTES.
+        """Reads what is left and returns the file's identity, its SHA-256 in hexadecimal.
 
         Raises:
             OSError: the file has become shorter than `size` bytes.
         """
         while self.read(_CHUNK):
             pass
-        if self._read < self._size:
-            raise OSError(f"it became {self._size - self._read} bytes shorter while it was read")
-        digests = [piece.digest() for piece in self._pieces or [hashlib.sha256()]]
-        return digests[0].hex() if len(digests) == 1 else hashlib.sha256(b"".join(digests)).hexdigest()
+        if self._left:
+            raise OSError(f"it became {self._left} bytes shorter while it was read")
+        return self._hash.hexdigest()

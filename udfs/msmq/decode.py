@@ -278,7 +278,6 @@ class _Columns:
         label = self.offsets["MessagePropertiesHeader"] + wire.MESSAGE_PROPERTIES_HEADER.size
         labels = utf16_texts(self.packets.slices(label, 2 * ints["label_length"]))
         self.arrays["label"] = _masked(labels, ints["label_length"] > 0)
-        self.arrays["message_class_name"] = texts_of(self.arrays["message_class"], wire.MESSAGE_CLASS_NAMES.get)
         self.arrays["body_offset"] = pa.array(self.offsets["body"])
         transaction = self.offsets["TransactionHeader"]
         self.arrays["connector_qm_guid"] = self._read_guids(

@@ -21,12 +21,12 @@ _WINDOW = 32 << 20
 
 
 class Unframed(NamedTuple):
-    """Stream bytes that are in no packet: stream offset, length, reason, and the first of the bytes."""
+    """Stream bytes that are in no packet: stream offset, reason, first bytes, and the length as soon as it is known."""
 
     offset: int
-    length: int
     reason: FramingReason
-    raw: bytes
+    raw: bytes = b""
+    length: int = 0
 
 
 class FramedPackets(NamedTuple):
@@ -54,14 +54,6 @@ class FramedPackets(NamedTuple):
         return at + size
 
 
-class _Lost(NamedTuple):
-    """Since which stream offset the framer is not synchronized, why, and the first bytes from there on."""
-
-    offset: int
-    reason: FramingReason
-    raw: bytes
-
-
 class Framer:
     """Frames one stream in stream order: the bytes of a run, a gap, the bytes of the next run.
 
@@ -74,9 +66,10 @@ class Framer:
         self._window = Window(0)
         self._due: int | None = None
         """Where the packet would have ended that was incomplete at the end of its run."""
-        self._lost: _Lost | None = None
+        self._lost: Unframed | None = None
+        """Since where the framer is not synchronized."""
         if mid_stream:
-            self._lost = _Lost(0, FramingReason.MID_STREAM, b"")
+            self._lost = Unframed(0, FramingReason.MID_STREAM)
 
     @property
     def offset(self) -> int:
@@ -101,7 +94,7 @@ class Framer:
         window = self._window = Window(self._window.end + length)
         if self._due is not None and self._due < window.start:
             self._due = None
-        self._lost = _Lost(window.start, FramingReason.AFTER_GAP, b"")
+        self._lost = Unframed(window.start, FramingReason.AFTER_GAP)
 
     def take_run(self, length: int, head: bytes) -> Iterator[FramedPackets]:
         """Skips `length` bytes that are framed already and begin with a packet, whose first bytes are `head`.
@@ -130,7 +123,7 @@ class Framer:
                 self._due = None
                 regained = True
             elif (reason := window.fault(at)) is not None:
-                self._lost = _Lost(at, reason, b"")
+                self._lost = Unframed(at, reason)
                 at += 1
             elif at + (size := window.extent(at)) > begin:
                 raise NeedsPayload
@@ -168,14 +161,13 @@ class Framer:
             "base": window.base,
             "data": runs,
             "due": self._due,
-            "lost": self._lost,
+            "lost": self._lost and self._lost[:3],
         }
 
     @classmethod
     def resume(cls, state: Mapping[str, Any], *, raw_kept: int) -> Self:
         """Returns the framer whose `state` this is."""
-        runs = [state["data"]] if isinstance(state["data"], bytes) else state["data"]
-        data, dropped = restore(runs)
+        data, dropped = restore(state["data"])
         framer = cls(mid_stream=False, raw_kept=0 if dropped else raw_kept)
         framer._window = Window(state["base"], run=state["start"])
         framer._window.add(data)
@@ -183,7 +175,7 @@ class Framer:
         framer._due = state["due"]
         if state["lost"] is not None:
             offset, reason, raw = state["lost"]
-            framer._lost = _Lost(offset, FramingReason(reason), raw)
+            framer._lost = Unframed(offset, FramingReason(reason), raw)
         return framer
 
     def frame_decided(self) -> FramedPackets:
@@ -219,7 +211,7 @@ class Framer:
                     continue
                 reason = FramingReason.INCOMPLETE_FRAME
                 self._due = at + size
-            self._lost = _Lost(at, reason, b"")
+            self._lost = Unframed(at, reason)
             at += 1
         return at
 
@@ -253,5 +245,5 @@ class Framer:
         inside_incomplete = self._due is not None and self._due >= at
         reason = FramingReason.INCOMPLETE_FRAME if inside_incomplete else lost.reason
         if at > lost.offset:
-            packets.unframed.append(Unframed(lost.offset, at - lost.offset, reason, lost.raw))
+            packets.unframed.append(lost._replace(reason=reason, length=at - lost.offset))
         self._lost = None

@@ -124,10 +124,11 @@ class ParsedPacket:
         self.offsets[header.name] = offset
         return packet
 
-    def _guid(self, header: Header, column: str, offset: int) -> int:
-        """Reads an optional GUID at the end of a header; returns where it ends."""
-        data = self._take(offset, _GUID, Fault.HEADER_BEYOND_PACKET, header.by_attribute[column].name)
-        self.columns[column] = identifiers.guid_text(data)
+    def _guid(self, header: Header, offset: int) -> int:
+        """Reads the optional GUID at the end of a header; returns where it ends."""
+        field = header.variable[-1]
+        data = self._take(offset, _GUID, Fault.HEADER_BEYOND_PACKET, field.name)
+        self.columns[field.attribute] = identifiers.guid_text(data)
         return offset + _GUID
 
     def _packet(self) -> PacketType:
@@ -162,7 +163,7 @@ class ParsedPacket:
         end, destination = self._queues(user)
         if user.has_connector_type:
             self.offsets["connector_type"] = end
-            end = self._guid(wire.USER_HEADER, "connector_type", end)
+            end = self._guid(wire.USER_HEADER, end)
         if user.transactional:
             end = self._transaction(end)
         if user.has_security_header:
@@ -221,7 +222,7 @@ class ParsedPacket:
         transaction = self._header(wire.TRANSACTION_HEADER, offset)
         end = offset + wire.TRANSACTION_HEADER.size
         if transaction.has_connector_qm_guid:
-            end = self._guid(wire.TRANSACTION_HEADER, "connector_qm_guid", end)
+            end = self._guid(wire.TRANSACTION_HEADER, end)
         return end
 
     def _security(self, offset: int) -> int:
@@ -293,7 +294,7 @@ class ParsedPacket:
             debug = self._header(wire.DEBUG_HEADER, end)
             end += wire.DEBUG_HEADER.size
             if debug.debug_queue_type == 1:
-                end = self._guid(wire.DEBUG_HEADER, "debug_queue", end)
+                end = self._guid(wire.DEBUG_HEADER, end)
         if user.has_soap_header:
             end = self._soap(end)
         if user.has_multi_queue_format:

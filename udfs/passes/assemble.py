@@ -202,7 +202,7 @@ class _Stream:
         if framer is None:
             mid_stream = self._side.isn is None
             framer = self._framer = Framer(mid_stream=mid_stream, raw_kept=self._options.raw_kept)
-        for start, end, segment, skip in pieces:
+        for start, end, segment, skip, _ in pieces:
             if start > framer.end:
                 self._add_framed(framer.gap(start - framer.end))
             self._pieces.append((start, arrival_number(segment.capture, segment.frame), segment.time_ns))

@@ -43,13 +43,12 @@ class _Content(NamedTuple):
 
 
 class _Arrival(NamedTuple):
-    """A captured fragment. `copy`: the previous, complete datagram with this key has the same fragment."""
+    """A captured fragment."""
 
     capture: int
     frame: int
     time_ns: int | None
     content: _Content
-    copy: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -127,7 +126,7 @@ def defragment(options: IngestOptions) -> Pass:
 
     A datagram cut by the snap length has the bytes before the first missing one. A datagram is given up when fragments
     with its key are 60 s apart, or when more of them arrive than any datagram has. Exact copies of a complete
-    datagram's fragments, as a mirror port makes, belong to that datagram unless they form another one.
+    datagram's fragments, as a mirror port makes, belong to it until a fragment comes that is none.
 
     Memory: the pending fragments of one key, and a batch of datagrams.
     """
@@ -173,13 +172,12 @@ class _Key:
         if content.offset + content.length > _LARGEST:
             self._out.lose([arrival])
             return
-        copy = self._before is not None and content in self._before.contents
-        only_copies = all(pending.copy for pending in self._pending.arrivals)
-        if (only_copies and not copy) or not (
-            self._pending.waits_for(arrival.time_ns) and self._pending.has_room(content)
-        ):
+        if self._before is not None and not self._pending.arrivals and content in self._before.contents:
+            self._out.join(self._before, [arrival])
+            return
+        if not (self._pending.waits_for(arrival.time_ns) and self._pending.has_room(content)):
             self.give_up()
-        self._pending.add(arrival._replace(copy=copy))
+        self._pending.add(arrival)
         if (datagram := self._pending.datagram(self.key)) is not None:
             behind = [other for other in self._pending.arrivals if self._pending.is_behind(other.content)]
             self._pending, self._before = _Pending(), datagram
@@ -188,10 +186,8 @@ class _Key:
 
     def give_up(self) -> None:
         """Gives up the pending datagram."""
-        arrivals, self._pending = self._pending.arrivals, _Pending()
-        if self._before is not None:
-            self._out.join(self._before, [arrival for arrival in arrivals if arrival.copy])
-        self._out.lose([arrival for arrival in arrivals if not arrival.copy])
+        self._out.lose(self._pending.arrivals)
+        self._pending = _Pending()
 
 
 class _Out:

@@ -23,7 +23,7 @@ from udfs.network.dissect import ACK, FIN, RST, SYN, WINDOW_CLOSED, Segments, co
 from udfs.network.segment_rows import segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 from udfs.tcp.connections import Segment
-from udfs.tcp.overlap import FILE_OFFSETS, PART_SUM, Overlap, merge
+from udfs.tcp.overlap import FILE_OFFSETS, PART_SUM, Overlap, Piece, merge
 
 RUN_BYTES = 8 << 10
 """Fewest stream bytes of a framed run: fewer are not worth one."""
@@ -221,11 +221,14 @@ class _Block:
     def _merge_overlapping(self, index: Ints, start: Ints) -> Ints | None:
         """Returns the pieces, one per column, of segments that overlap; None when they hold different bytes."""
         arrived = np.argsort(index, kind="stable")
-        segments = [
-            (at, Segment(from_b=False, seq=0, ack=0, flags=0, length=0, payload=self._payload(i), frame=i))
+        parts = [
+            Piece(
+                at, at + len(payload), Segment(from_b=False, seq=0, ack=0, flags=0, length=0, payload=payload, frame=i)
+            )
             for at, i in zip(start[arrived].tolist(), index[arrived].tolist(), strict=True)
+            for payload in [self._payload(i)]
         ]
-        pieces, conflict = merge(segments, Overlap.FIRST)
+        pieces, conflict = merge(parts, Overlap.FIRST)
         if conflict:
             return None
         return np.array([(p.segment.frame, p.start, p.end, p.skip) for p in pieces], np.int64).reshape(-1, 4).T

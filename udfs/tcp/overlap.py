@@ -32,22 +32,16 @@ class Overlap(StrEnum):
 
 
 class Piece(NamedTuple):
-    """Stream bytes from offset `start` to `end`: the segment's payload from its byte `skip` on."""
+    """Stream bytes from offset `start` to `end`: the segment's payload from its byte `skip` on.
+
+    `acked`: the offset up to which bytes were acknowledged before the segment came.
+    """
 
     start: int
     end: int
     segment: Segment
-    skip: int
-
-
-class _Part(NamedTuple):
-    """A segment's captured bytes on the stream from offset `start` to `end`; `acked`: acknowledged before it came."""
-
-    start: int
-    end: int
-    segment: Segment
-    skip: int
-    acked: int
+    skip: int = 0
+    acked: int = 0
 
 
 def deliver(
@@ -70,9 +64,9 @@ def deliver(
     parts = list(_without_copies([part for part in offered if part is not None], fetch))
     ordered = sorted(parts, key=lambda part: part.start)
     if all(one.end <= other.start for one, other in pairwise(ordered)):
-        pieces = [Piece(*part[:4]) for part in ordered]
+        pieces = ordered
     else:
-        pieces, conflict = _merge(parts, overlap)
+        pieces, conflict = merge(parts, overlap)
         side.conflict |= conflict
     if before is not None:
         pieces = pieces[: bisect_right(pieces, before, key=lambda piece: piece.end)]
@@ -110,12 +104,7 @@ def missing_at_end(side: Direction) -> int:
     return max(end - side.base - side.done, 0)
 
 
-def merge(placed: list[tuple[int, Segment]], overlap: Overlap) -> tuple[list[Piece], bool]:
-    """Returns the stream of segments at these offsets, given in order of arrival, and whether any bytes differ."""
-    return _merge([_Part(at, at + len(one.payload), one, 0, 0) for at, one in placed], overlap)
-
-
-def _part(side: Direction, start: int, segment: Segment, acked: int, overlap: Overlap, *, final: bool) -> _Part | None:
+def _part(side: Direction, start: int, segment: Segment, acked: int, overlap: Overlap, *, final: bool) -> Piece | None:
     """Returns the part of a segment after the delivered bytes; None when it is rejected or repeats delivered bytes."""
     end = start + segment.captured
     skip = max(0, -start)
@@ -130,7 +119,7 @@ def _part(side: Direction, start: int, segment: Segment, acked: int, overlap: Ov
         raise NeedsPayload
     if start + skip >= end:
         return None
-    return _Part(start + skip, end, segment, skip, acked)
+    return Piece(start + skip, end, segment, skip, acked)
 
 
 def _reject_rest(side: Direction) -> None:
@@ -160,9 +149,9 @@ def _in_gap(side: Direction, start: int, end: int) -> bool:
 # --- framed runs ------------------------------------------------------------------------------------------------------
 
 
-def _without_copies(parts: list[_Part], fetch: Fetch | None) -> Iterator[_Part]:
+def _without_copies(parts: list[Piece], fetch: Fetch | None) -> Iterator[Piece]:
     """Yields the parts without the bytes that an earlier framed run holds too."""
-    runs: list[_Part] = []  # by offset
+    runs: list[Piece] = []  # by offset
     for part in parts:
         at = max(bisect_right(runs, part.start, key=lambda run: run.start) - 1, 0)
         rest = part
@@ -183,7 +172,7 @@ def _without_copies(parts: list[_Part], fetch: Fetch | None) -> Iterator[_Part]:
             insort(runs, part, key=lambda run: run.start)
 
 
-def _run_bytes(run: _Part, low: int, high: int, fetch: Fetch | None) -> bytes:
+def _run_bytes(run: Piece, low: int, high: int, fetch: Fetch | None) -> bytes:
     """Reads the bytes of a framed run between two stream offsets from its capture again."""
     offsets = np.frombuffer(run.segment.file_offsets or b"", FILE_OFFSETS)
     if fetch is None or not len(offsets):
@@ -199,8 +188,8 @@ def _run_bytes(run: _Part, low: int, high: int, fetch: Fetch | None) -> bytes:
 # --- which segment wins -----------------------------------------------------------------------------------------------
 
 
-def _merge(parts: list[_Part], overlap: Overlap) -> tuple[list[Piece], bool]:
-    """Returns the stream of overlapping parts, and whether any bytes differ."""
+def merge(parts: list[Piece], overlap: Overlap) -> tuple[list[Piece], bool]:
+    """Returns the stream of overlapping parts, given in order of arrival, and whether any bytes differ."""
     pieces = list(_winners(parts, overlap))
     if not _conflict(parts, pieces):
         return pieces, False
@@ -209,7 +198,7 @@ def _merge(parts: list[_Part], overlap: Overlap) -> tuple[list[Piece], bool]:
     return pieces, True
 
 
-def _winners(parts: list[_Part], overlap: Overlap, *, by_checksum: bool = False) -> Iterator[Piece]:
+def _winners(parts: list[Piece], overlap: Overlap, *, by_checksum: bool = False) -> Iterator[Piece]:
     """Yields the stream in offset order, each byte from the segment that wins it; `parts` are in order of arrival.
 
     Time: n log n for `first`; the other policies also compare the segments over one byte, at most `_COPIES`.
@@ -243,13 +232,13 @@ def _winners(parts: list[_Part], overlap: Overlap, *, by_checksum: bool = False)
             yield Piece(start, end, winner.segment, winner.skip + start - winner.start)
 
 
-def _edges(part: _Part, overlap: Overlap) -> tuple[int, ...]:
+def _edges(part: Piece, overlap: Overlap) -> tuple[int, ...]:
     """Returns where the winner may change: the ends of a segment, and what was acknowledged when it came."""
     start, end, acked = part.start, part.end, part.acked
     return (start, end) if overlap is Overlap.FIRST or not start < acked < end else (start, acked, end)
 
 
-def _replaces(later: _Part, earlier: _Part, offset: int, overlap: Overlap) -> bool:
+def _replaces(later: Piece, earlier: Piece, offset: int, overlap: Overlap) -> bool:
     """Tells whether the later segment's byte at `offset` replaces the earlier one's while it is not yet acknowledged.
 
     The policies are those of Novak and Sturges, Target-Based TCP Stream Reassembly (2007).
@@ -263,13 +252,13 @@ def _replaces(later: _Part, earlier: _Part, offset: int, overlap: Overlap) -> bo
     return overlap is Overlap.LAST
 
 
-def _bytes(part: _Part | Piece, start: int, end: int) -> bytes | memoryview:
+def _bytes(part: Piece, start: int, end: int) -> bytes | memoryview:
     """Returns the part's bytes between two stream offsets."""
     at = part.skip - part.start
     return part.segment.payload[start + at : end + at]
 
 
-def _conflict(parts: list[_Part], pieces: list[Piece]) -> bool:
+def _conflict(parts: list[Piece], pieces: list[Piece]) -> bool:
     """Tells whether any segment holds other bytes than the stream has there."""
     conflict = False
     for part in parts:

@@ -5,11 +5,9 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from udfs.capture.records import NO_TIME
 from udfs.tcp.connections import Connection, Connections, Direction
 
 _VERSION = 2
-_READABLE = (1, _VERSION)
 _PLAIN = (
     *("isn", "low", "first", "end", "sent", "held", "fin", "acked", "fixed", "done", "gaps", "conflict"),
     *("shut_ns", "shut_longest_ns", "shut_longest_from_ns"),
@@ -42,14 +40,14 @@ def load(text: str, connections: Connections) -> dict[tuple[int, bool], Any]:
         ValueError: the text has another format version.
     """
     state = json.loads(text, object_hook=_object)
-    if state["version"] not in _READABLE:
+    if state["version"] != _VERSION:
         raise ValueError(f"connection state of version {state['version']} cannot be read: {_VERSION} is needed")
     restored: list[Connection] = []
     streams: dict[tuple[int, bool], Any] = {}
     for row in state["connections"]:
         connection = Connection(row["instance"], connections.window)
         connection.closed, connection.opened_by_b = row["closed"], row["opened_by_b"]
-        connection.last_ns = row.get("last_ns", NO_TIME)
+        connection.last_ns = row["last_ns"]
         connection.syns = [(from_b, seq, ack) for from_b, seq, ack in row["syns"]]
         sides = [
             Direction(**side | {"gaps": [(at, size) for at, size in side.get("gaps", ())]}) for side in row["sides"]
