@@ -19,7 +19,6 @@ from jobs.app.errors import JobError
 from udfs.capture.files import locate
 
 SET_PROPERTIES = "SET TBLPROPERTIES"
-RESTORE = "RESTORE"
 _UPKEEP = ("OPTIMIZE", "CLUSTER BY", "VACUUM START", "VACUUM END", SET_PROPERTIES, "UNSET TBLPROPERTIES")
 """Operations that leave a table's rows as they are."""
 FOLDER = "_delta_log"
@@ -55,29 +54,17 @@ class Commit(NamedTuple):
         """Returns whether the table's rows may differ from those of the version before."""
         return self.operation not in _UPKEEP
 
-    @property
-    def restored(self) -> int | None:
-        """Returns the version whose rows a RESTORE put back; None for other commits, and for a RESTORE to a time."""
-        version = self.parameters.get("version") if self.operation == RESTORE else None
-        return None if version in (None, "", "null") else int(version)
-
 
 def rows_version(commits: Iterable[Commit]) -> int:
-    """Returns a version with the same rows as the newest: where the rows last changed, or what a RESTORE put back.
+    """Returns the version in which the rows last changed, of commits in order, newest first; -1 without commits.
 
-    Equal results mean equal rows. The commits are in order, newest first; where they end too early, the result is a
-    later version with these rows. -1 where there are no commits.
+    Equal results mean equal rows. Where the commits end too early, the result is a later version with these rows.
     """
-    newest_of_interest: int | None = None
     version = -1
     for commit in commits:
-        if newest_of_interest is not None and commit.version > newest_of_interest:
-            continue
         version = commit.version
-        if (restored := commit.restored) is not None:
-            newest_of_interest = version = restored
-        elif commit.changes_rows:
-            return version
+        if commit.changes_rows:
+            break
     return version
 
 
