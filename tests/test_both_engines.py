@@ -24,7 +24,7 @@ from jobs.replaying.flow import Options, replay
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.simulator import simulate
 from jobs.warehouse.spark_rows import collect, to_spark, with_columns_of
-from jobs.warehouse.store import Warehouse, conform
+from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.messages import DECODED_TABLES, MESSAGES
@@ -58,7 +58,7 @@ class InMemory(OnSpark):
 
     def replace(self, table: Table, rows: Rows) -> None:
         """Replaces the table's rows."""
-        self.tables[table.name] = collect(conform(with_columns_of(table, self.there(rows)), table))
+        self.tables[table.name] = collect(with_columns_of(table, self.there(rows)))
 
 
 def in_memory(spark: SparkSession, tables: Frames) -> InMemory:

@@ -90,9 +90,7 @@ class OnSpark:
         few = self.warehouse.read_if_small(table, _FEW_BYTES) if table in _FEW else None
         if few is not None:
             return few.select(columns or table.names)
-        rows = self.warehouse.read(table)
-        there = set(table.names) <= set(rows.columns)
-        return (rows if there else with_columns_of(table, rows)).select(*(columns or table.names))
+        return with_columns_of(table, self.warehouse.read(table)).select(*(columns or table.names))
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
         return InProcess().table(rows, schema)
@@ -253,8 +251,7 @@ class OnSpark:
             self.warehouse.append(table, InProcess().join(rows, known, table.key, "anti"))
 
     def replace(self, table: Table, rows: Rows) -> None:
-        is_here = isinstance(rows, pl.DataFrame)
-        self.warehouse.replace(table, conform(rows, table) if is_here else with_columns_of(table, rows))
+        self.warehouse.replace(table, conform(rows, table) if isinstance(rows, pl.DataFrame) else rows)
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
         if self.warehouse.is_local:

@@ -101,3 +101,4 @@ def _shorten_logs(held: Warehouse, lock: PublishLock, tables: Sequence[Table]) -
     for table in tables:
         damage.shorten(held.location(table.name))
     lock.rename_versions(before, held.versions(tables))
+    lock.record()

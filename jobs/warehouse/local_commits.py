@@ -180,7 +180,7 @@ def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check
         return
 
     def remaining(*paths: str) -> pl.DataFrame:
-        there = read_files([file_at(place, path) for path in paths], table.arrow)
+        there = read_files([_file_at(place, path) for path in paths], table.arrow)
         return there.filter(~gone.find(there))
 
     if _is_scattered(table, read):
@@ -214,7 +214,7 @@ def _files_with(gone: Gone, place: str, table: Table, delta: DeltaTable) -> list
     ends = [f"{end}.{name}" for name in gone.values for end in ("min", "max")]
     known = there.select(["path", "size_bytes", *(name for name in ends if name in there.column_names)])
     # The least and greatest value in the log are those of the file, or further apart.
-    perhaps = {file_at(place, one["path"]): one for one in known.to_pylist() if gone.may_be_in(one)}
+    perhaps = {_file_at(place, one["path"]): one for one in known.to_pylist() if gone.may_be_in(one)}
     rows = read_files([*perhaps], schema.append(FILE_OF_ROW))
     return [perhaps[file] for file in rows.filter(gone.find(rows))[FILE_OF_ROW.name].unique(maintain_order=True)]
 
@@ -230,7 +230,7 @@ def _written(place: str, table: Table, rows: pl.DataFrame) -> list[dict[str, Any
     return [write_file(place, table, to_arrow(part)) for part in parts]
 
 
-def file_at(place: str, path: str) -> str:
+def _file_at(place: str, path: str) -> str:
     """Returns the name of a file that the log of the table at this place calls `path`."""
     return f"{place.rstrip('/')}/{unquote(path)}"
 
@@ -264,8 +264,22 @@ def files(place: str) -> list[str]:
     return _files_of(place, open_table(place))
 
 
+def changed_files(place: str, version: int) -> tuple[list[str], list[str]]:
+    """Returns the files that hold rows now and held none in a version, and the other way round.
+
+    Raises:
+        OSError: the log does not tell any more what the version had.
+    """
+    try:
+        then = _files_of(place, DeltaTable(place, version))
+    except DeltaError as error:
+        raise OSError(f"{place}: nothing tells what version {version} had: {first_line(error)}") from error
+    now = files(place)
+    return sorted({*now} - {*then}), sorted({*then} - {*now})
+
+
 def _files_of(place: str, delta: DeltaTable) -> list[str]:
-    return [file_at(place, path) for path in _add_actions(delta)["path"].to_pylist()]
+    return [_file_at(place, path) for path in _add_actions(delta)["path"].to_pylist()]
 
 
 def count(place: str) -> int | None:

@@ -19,7 +19,6 @@ from jobs.app.errors import JobError
 from udfs.capture.files import locate
 
 SET_PROPERTIES = "SET TBLPROPERTIES"
-RESTORE = "RESTORE"
 _UPKEEP = ("OPTIMIZE", "CLUSTER BY", "VACUUM START", "VACUUM END", SET_PROPERTIES, "UNSET TBLPROPERTIES")
 """Operations that leave a table's rows as they are."""
 FOLDER = "_delta_log"
@@ -55,29 +54,17 @@ class Commit(NamedTuple):
         """Returns whether the table's rows may differ from those of the version before."""
         return self.operation not in _UPKEEP
 
-    @property
-    def restored(self) -> int | None:
-        """Returns the version whose rows a RESTORE put back; None for other commits, and for a RESTORE to a time."""
-        version = self.parameters.get("version") if self.operation == RESTORE else None
-        return None if version in (None, "", "null") else int(version)
-
 
 def rows_version(commits: Iterable[Commit]) -> int:
-    """Returns a version with the same rows as the newest: where the rows last changed, or what a RESTORE put back.
+    """Returns the version in which the rows last changed, of commits in order, newest first; -1 without commits.
 
-    Equal results mean equal rows. The commits are in order, newest first; where they end too early, the result is a
-    later version with these rows. -1 where there are no commits.
+    Equal results mean equal rows. Where the commits end too early, the result is a later version with these rows.
     """
-    newest_of_interest: int | None = None
     version = -1
     for commit in commits:
-        if newest_of_interest is not None and commit.version > newest_of_interest:
-            continue
         version = commit.version
-        if (restored := commit.restored) is not None:
-            newest_of_interest = version = restored
-        elif commit.changes_rows:
-            return version
+        if commit.changes_rows:
+            break
     return version
 
 
@@ -129,53 +116,17 @@ def commits(table: str) -> Iterator[Commit]:
         yield Commit.of(version, datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC), info)
 
 
-def changed_files(table: str, version: int) -> tuple[set[str], set[str]]:
-    """Returns the paths of files that the table has and did not have in a version, and the other way round.
-
-    Raises:
-        OSError: one of the commits since is not there. DamagedError: one cannot be read.
-    """
-    came: set[str] = set()
-    went: set[str] = set()
-    newest = next(iter(versions(table)), -1)
-    if version > newest:
-        raise FileNotFoundError(f"{table} has no version {version}.")
-    for number in range(version + 1, newest + 1):
-        for action in _actions(table, number):
-            if "add" in action:
-                _move(action["add"]["path"], went, came)
-            elif "remove" in action:
-                _move(action["remove"]["path"], came, went)
-    return came, went
-
-
-def _move(path: str, source: set[str], target: set[str]) -> None:
-    """Takes the path out of one set, or puts it in the other where that one lacks it."""
-    if path in source:
-        source.remove(path)
-    else:
-        target.add(path)
-
-
 def is_whole(table: str, version: int) -> bool:
     """Returns whether a commit of the table at this place is lines of JSON: not empty, zeros, or cut."""
     try:
-        return all(isinstance(action, dict) for action in _actions(table, version))
-    except DamagedError:
+        return all(isinstance(json.loads(line), dict) for line in _lines(table, version))
+    except (DamagedError, ValueError):
         return False
-
-
-def _actions(table: str, version: int) -> list[Any]:
-    """Returns what a commit did, a value for each of its lines."""
-    try:
-        return [json.loads(line) for line in _lines(table, version)]
-    except ValueError as error:
-        raise DamagedError(table, version) from error
 
 
 def _lines(table: str, version: int) -> list[bytes]:
     """Returns the lines of a commit; a line ends with a line feed only, whatever characters JSON contains."""
-    filesystem, path = _locate_entry(table, version)
+    filesystem, path = locate(f"{_log(table)}/{version:020d}.json")
     with filesystem.open_input_stream(path) as file:
         lines = [line for line in file.read().split(b"\n") if line.strip()]
     if not lines:
@@ -186,10 +137,6 @@ def _lines(table: str, version: int) -> list[bytes]:
 def entry(table: str, version: int) -> Path:
     """Returns the file of a commit of the table in a folder of this machine."""
     return Path(table, FOLDER, f"{version:020d}.json")
-
-
-def _locate_entry(table: str, version: int) -> tuple[fs.FileSystem, str]:
-    return locate(f"{_log(table)}/{version:020d}.json")
 
 
 def _log(table: str) -> str:

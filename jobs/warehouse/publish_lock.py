@@ -16,9 +16,10 @@ import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from itertools import chain, takewhile, tee
+from itertools import chain, takewhile
 from pathlib import Path
 from threading import Event, RLock, Thread
 from uuid import uuid4
@@ -49,16 +50,15 @@ def restore_target(commits: Iterable[Commit], recorded: int | None) -> int | Non
     The commits are in order, newest first. A table that did not exist then, or was dropped and created since, goes back
     to its first version, which is empty.
     """
-    newest, older = tee(commits)
-    first = next(newest, None)
-    if first is None or first.version == recorded:
-        return None
-    version = recorded if recorded is not None and recorded < first.version else 0
-    newer, older = tee(older)
-    before = rows_version(commit for commit in older if commit.version <= version)
-    if before < 0:  # the log begins later
-        return version if any(commit.changes_rows for commit in newer) else None
-    return None if rows_version(chain([first], newest)) == before else version
+    version: int | None = None
+    for commit in commits:
+        if version is None:
+            version = recorded if recorded is not None and recorded <= commit.version else 0
+        if commit.version <= version:
+            break
+        if commit.changes_rows:
+            return version
+    return None
 
 
 class PublishLock:
@@ -104,7 +104,7 @@ class PublishLock:
                 continue
             state = self._undo or state
             dead = None if state is None or state.is_released else state
-            self.derived = dict(state.derived) if state else {}
+            self.derived = deepcopy(state.derived) if state else {}
             if dead:
                 self._recorded = replace(
                     self._recorded,
@@ -142,11 +142,10 @@ class PublishLock:
             self.record()
 
     def rename_versions(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-        """Records that the rows that steps read or left in versions `before` are those of versions `after`."""
+        """Notes that the rows that steps read or left in versions `before` are those of versions `after`."""
         for step in self.derived.values():
             for tables in (step["sources"], step["tables"]):
                 tables |= {name: after[name] for name, version in tables.items() if before.get(name) == version}
-        self.record()
 
     def record(self, ended: str | None = None) -> None:
         """Records the tables as they are, even if no row has changed: no run goes back to an earlier version."""
@@ -172,6 +171,7 @@ class PublishLock:
             if target is None:
                 continue
             progress(f"restoring {table.name} to version {target}")
+            then = rows_version(commit for commit in self._warehouse.commits_if_any(table) if commit.version <= target)
             try:
                 self.held.restore(table, target)
             except ConflictError:
@@ -181,6 +181,7 @@ class PublishLock:
                     f"The table {table.name} cannot be restored to version {target}: {first_line(error)} "
                     "Drop it if decode or replay makes it; otherwise ingest the captures into a new warehouse."
                 ) from error
+            self.rename_versions({table.name: then}, {table.name: rows_version(self._warehouse.commits_if_any(table))})
             if table == CAPTURES:
                 warn("captures that it had read are read again by the next night, so they have to be there still")
         self.rolled_back.append(f"{dead.owner}: {dead.failure}")

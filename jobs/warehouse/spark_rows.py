@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
-from schemas.table import Table, spark_schema, sql_type
+from schemas.table import Table, spark_schema
 from udfs.derive.frames import to_arrow, to_frame
 
 NO_GLOB = "__globPaths__"
@@ -49,22 +49,24 @@ def checkpoint(rows: DataFrame) -> DataFrame:
 
 
 def cast_columns(rows: DataFrame, types: Mapping[str, DataType]) -> DataFrame:
-    """Returns the columns of these names with these types, in this order.
+    """Returns the columns of these names with these types, in this order; those that the rows lack are null.
 
     A column that has its type is left alone: each expression costs several calls to the JVM.
     """
     there = {field.name: field.dataType for field in rows.schema}
     if there == types and list(there) == list(types):
         return rows
-    return rows.select(*(name if there[name] == of else F.col(name).cast(of) for name, of in types.items()))
+    return rows.select(
+        *(
+            name if there.get(name) == of else (F.col(name) if name in there else F.lit(None)).cast(of).alias(name)
+            for name, of in types.items()
+        )
+    )
 
 
 def with_columns_of(table: Table, rows: DataFrame) -> DataFrame:
-    """Returns the rows with the table's columns, in its order and types; those that they lack are null."""
-    kinds = {column.name: sql_type(column.type) for column in table}
-    return rows.select(
-        *((F.col(name) if name in rows.columns else F.lit(None)).cast(kind).alias(name) for name, kind in kinds.items())
-    )
+    """Returns the rows with the table's columns, in its order and types; nested fields are nullable."""
+    return cast_columns(rows, {of.name: nullable(of.dataType) for of in table.spark})
 
 
 def timestamp(nanoseconds: Column) -> Column:

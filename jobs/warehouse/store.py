@@ -23,10 +23,8 @@ from jobs.warehouse.local_files import Derive, read_files
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.spark_rows import (
     NO_GLOB,
-    cast_columns,
     checkpoint,
     collect,
-    nullable,
     to_spark,
     with_columns_of,
 )
@@ -120,13 +118,12 @@ class Warehouse(Tables):
         """
         if not self.is_local:
             return None
-        place = self.location(table.name)
         try:
-            changed = [[local_commits.file_at(place, path) for path in of] for of in log.changed_files(place, version)]
+            changed = local_commits.changed_files(self.location(table.name), version)
             more, fewer = (sum(Path(file).stat().st_size for file in files) for files in changed)
             if most is not None and more - fewer > most:
                 return None
-            came, went = (read_files(sorted(files), _schema(table, columns)) for files in changed)
+            came, went = (read_files(files, _schema(table, columns)) for files in changed)
         except OSError:  # VACUUM deleted a file, or Delta a commit
             return None
         return only_in_each(came, went, columns)
@@ -146,7 +143,7 @@ class Warehouse(Tables):
         if self.is_local:
             self._write_here(table, rows, overwrite=True)
             return
-        writer = conform(self._there(rows), table).write
+        writer = with_columns_of(table, self._there(rows)).write
         if self.is_new(table):  # so that Delta need not find out what is to be replaced
             writer = self._append_once(writer)
         else:
@@ -192,7 +189,7 @@ class Warehouse(Tables):
         if self.is_local:
             self._write_here(table, rows)
         else:
-            writer = self._append_once(conform(self._there(rows), table).write)
+            writer = self._append_once(with_columns_of(table, self._there(rows)).write)
             self.commit(table, lambda: self._write(table, writer))
 
     def changes(self, table: Table, version: int) -> tuple[DataFrame, Rows] | None:
@@ -229,12 +226,12 @@ class Warehouse(Tables):
             return
         if self.is_local:
             if update:
-                few = collect(conform(rows, table))
+                few = collect(with_columns_of(table, rows))
                 self.replace_rows(table, few.select(table.key), few)
             else:
                 self._write_here(table, _without_known(rows, self.read(table), table))
             return
-        conform(rows, table).createOrReplaceTempView(f"merged_{table.name}")
+        with_columns_of(table, rows).createOrReplaceTempView(f"merged_{table.name}")
         matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
         self._change(
             table,
@@ -319,7 +316,7 @@ class Warehouse(Tables):
 
     def _write_here(self, table: Table, rows: Rows, *, overwrite: bool = False) -> None:
         """Writes a table in a local folder without Spark's part of Delta."""
-        rows = rows if isinstance(rows, pl.DataFrame) else conform(rows, table)
+        rows = rows if isinstance(rows, pl.DataFrame) else with_columns_of(table, rows)
         local_commits.write(self.location(table.name), table, rows, self.check_lock, overwrite=overwrite)
 
     def _append_once(self, writer: DataFrameWriter) -> DataFrameWriter:
@@ -354,8 +351,3 @@ def _without_known(rows: DataFrame, known: DataFrame, table: Table) -> DataFrame
 def _same_key(table: Table) -> str:
     """Returns the condition that rows t and s have the same key."""
     return " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
-
-
-def conform(rows: DataFrame, table: Table) -> DataFrame:
-    """Returns the rows with the table's columns in its order, each cast to its type; nested fields are nullable."""
-    return cast_columns(rows, {of.name: nullable(of.dataType) for of in table.spark})
