@@ -80,7 +80,7 @@ def test_the_registered_functions_say_what_the_tables_say(spark: SparkSession, o
     functions.register(spark)
     rows = packets_with_rows(spark, orders[0])
     calls = {name.removeprefix("msmq_"): F.call_function(name, F.col("raw")) for name in functions.DECODERS}
-    found = rows.withColumns(calls)
+    found = rows.withColumns(calls).cache()
     user_shaped = "m IS NOT NULL OR a IS NOT NULL"
     differ = {
         "packet": F.expr("packet.packet_type <> packet_type OR packet.size <> size OR NOT packet.decodes"),
@@ -94,6 +94,7 @@ def test_the_registered_functions_say_what_the_tables_say(spark: SparkSession, o
             differ[f"{header}.{field}"] = F.col("m").isNotNull() & F.col(header).isNotNull() & ~same
     counts = found.select(*(F.count_if(wrong).alias(name) for name, wrong in differ.items()), F.count("*").alias("all"))
     (counted,) = counts.collect()
+    found.unpersist()
     assert counted.asDict() == dict.fromkeys(differ, 0) | {"all": rows.count()}
     nothing = spark.sql("SELECT msmq_user_header(CAST('garbage' AS BINARY)), msmq_packet(CAST(NULL AS BINARY))")
     assert list(nothing.collect()[0]) == [None, None]
