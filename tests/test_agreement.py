@@ -155,7 +155,7 @@ def night(rng: random.Random, messages: int) -> Tables:
 
 @pytest.fixture(scope="module", params=seeds([18]))
 def tables(request: pytest.FixtureRequest) -> Tables:
-    return night(random.Random(request.param), 4_000)
+    return night(random.Random(request.param), 2_000)
 
 
 @pytest.fixture(scope="module")
