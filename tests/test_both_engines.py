@@ -152,7 +152,7 @@ def derived(engine: Engine[T], derivation: Derivation, *tables: T) -> dict[str, 
 
 WAYS = ((("key",), 0), ((), 0), ((), 100))
 """By which column rows are derived, and of how few that is done in this process."""
-ROWS = (
+ROWS: tuple[tuple[list[str | None], list[str | None]], ...] = (
     (["a", "b", None, "b", "a", None, "c"], ["a", None, "d"]),
     (["a"], []),
     ([], ["a"]),
