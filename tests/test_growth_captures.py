@@ -72,8 +72,8 @@ def test_blocks_of_pcapng_are_read_in_linear_time_and_memory(interfaces: int, tm
     def make(n: int) -> Path:
         return written(tmp_path / str(n), HEAD + (interface() * interfaces + BROKEN + GOOD) * n)
 
-    for times, cost in enumerate(assert_linear(lambda path: extracted(index_one(path)), make, 1_000), 1):
-        assert sum(cost.result) == 1_000 * times + 1
+    for n, cost in enumerate(assert_linear(lambda path: extracted(index_one(path)), make, 1_000), 1):
+        assert sum(cost.result) == 1_000 * n + 1
         assert len(cost.result) < 20
 
 
