@@ -145,17 +145,6 @@ def a_session_has_too_many_senders_for_that(t: Nights) -> Iterator[None]:
     t.sent("B>", (50, 300, 1, 0), begin=900, source_queue_manager="o99", destination_queue="x")
 
 
-@scene()
-def one_sender_more_uses_a_sequence_of_a_crowded_session(t: Nights) -> Iterator[None]:
-    t.connection("A", "a", "r")
-    for nth in range(17):
-        sequence = 8 if nth == 16 else 7
-        t.sent("A>", (1, sequence, 1, 0), begin=10 * nth, source_queue_manager=f"o{nth}", message_id=rf"o{nth}\1")
-    t.acked("A<", 5, 7, 1)
-    yield
-    t.sent("A>", (50, 7, 1, 0), begin=900, source_queue_manager="o16", destination_queue="q2", message_id=r"o16\2")
-
-
 @scene(Scope.SESSION)
 def a_message_follows_a_range_behind_what_was_the_last_one(t: Nights) -> Iterator[None]:
     t.opened("A>")

@@ -18,7 +18,6 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Reading, Scope
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.derive.outcomes.tallies import tally
-from udfs.derive.replay.acks import crowded
 from udfs.derive.settled import tally_rows
 
 BY_SEQUENCE = (VERDICTS, OUTCOMES, TRANSACTIONS)
@@ -84,8 +83,7 @@ def _explain(
     transactions = settled.with_kept(TRANSACTIONS.name, engine.read(TRANSACTIONS))
     acks = inputs.acks
     if not united.is_plain:  # findings name keys and times as the tables have them, so these are paired, too
-        used = engine.one(crowded, flows=fates.tallies)
-        acks = pair(engine, united.counted(sources.acks), inputs.every_end, fates.tallies, used)
+        acks = pair(engine, united.counted(sources.acks), inputs.every_end, fates.tallies)
     watched = watch(engine, inputs, acks, fates.tallies)
     on_messages = find_on_messages(engine, verdicts, every_verdict, watched, fates, settled.resumed)
     engine.replace(FINDINGS_ON_MESSAGES, settled.with_kept(FINDINGS_ON_MESSAGES.name, on_messages))

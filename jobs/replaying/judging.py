@@ -8,10 +8,10 @@ from jobs.engine.engine import Engine, T
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
 from schemas.replay import Reading
-from udfs.derive.frames import Frames, derives
+from udfs.derive.frames import derives
 from udfs.derive.replay.acks import acknowledged
 from udfs.derive.replay.initial_states import first_messages, with_order_acks
-from udfs.derive.replay.marks import STREAM, doubtful_scopes, initial_marks, marks, number_streams, scopes_of_legs
+from udfs.derive.replay.marks import STREAM, initial_marks, marks, number_streams
 from udfs.derive.replay.verdict_rows import verdict_rows, with_disputes
 from udfs.replay.acks import GROUP
 from udfs.replay.evidence import PROVEN, end_doubts, prove
@@ -20,23 +20,6 @@ from udfs.replay.verdicts import CHAIN, JUDGED, judge
 
 Accept = Callable[[T], T]
 """Adds the receiver's state before each chain, as far as windows of Spark find it."""
-
-
-def _numbered(
-    flows: pl.DataFrame,
-    unread: pl.DataFrame,
-    ends: pl.DataFrame,
-    legs: pl.DataFrame,
-    resumed: pl.DataFrame,
-    every_flow: pl.DataFrame,
-) -> Frames:
-    doubtful = doubtful_scopes(flows, unread, ends, legs).with_columns(doubtful=True)
-    streams = number_streams(flows.join(doubtful, on="scope_key", how="left"), unread, ends, resumed, every_flow)
-    return {
-        "streams": streams,
-        "legs": scopes_of_legs(legs, streams, every_flow),
-        "with_messages": streams.filter("has_messages"),
-    }
 
 
 @derives(("stream_id", "piece"))
@@ -58,8 +41,8 @@ def judge_messages(
 
     Without `accept`, the pass that judges finds the receiver's state, one message after another.
     """
-    numbered = engine.derive(
-        _numbered,
+    streams = engine.one(
+        number_streams,
         flows=settled.flows,
         unread=inputs.unread,
         ends=inputs.ends,
@@ -67,20 +50,20 @@ def judge_messages(
         resumed=settled.resumed,
         every_flow=inputs.flows,
     )
-    streams = numbered["streams"]
-    beginning = engine.join(numbered["with_messages"], settled.resumed, ["scope_key"], "anti")
+    with_messages = engine.where(streams, "has_messages")
+    beginning = engine.join(with_messages, settled.resumed, ["scope_key"], "anti")
     firsts = engine.one(first_messages, flows=beginning)
     initial = engine.one(
         initial_marks,
         firsts=engine.one(with_order_acks, firsts=firsts, acks=inputs.acks),
         resumed=settled.resumed,
+        streams=with_messages,
     )
     placed = engine.one(
         marks,
         messages=settled.messages,
         unread=inputs.unread,
         streams=streams,
-        legs=numbered["legs"],
         disputed=inputs.disputed,
         behind=settled.behind,
     )
@@ -88,7 +71,7 @@ def judge_messages(
     with_states = chains if accept is None else accept(chains)
     judged = engine.run(with_states, judge(reading), JUDGED, ("scope_no",), ("replay_order",))
     acks = settled.only(inputs.acks, "sequence", placed)
-    rows = engine.union(judged, engine.one(acknowledged, acks=acks, streams=numbered["with_messages"]))
+    rows = engine.union(judged, engine.one(acknowledged, acks=acks, streams=with_messages))
     proven = engine.run(rows, prove(reading), PROVEN, GROUP, ("turn", "first_number"))
     ended = engine.run(proven, end_doubts, PROVEN, ("scope_no",), ("replay_order",))
     places = engine.distinct(engine.select(streams, *STREAM, "stream_id"))

@@ -18,7 +18,7 @@ from schemas.tallies import TALLIES
 from udfs.derive.columns import PLACE, SEQUENCE, SPAN, are_in, signed
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
-from udfs.derive.replay.scopes import SENDER_THERE, with_flow
+from udfs.derive.replay.scopes import SENDER_THERE
 from udfs.derive.tables import with_columns_of
 from udfs.derive.touched import LINKS, NEVER, Now
 
@@ -45,10 +45,9 @@ def tally_rows(tallies: pl.DataFrame, counts: pl.DataFrame, watched: pl.DataFram
 
 
 def settle(tallies: pl.DataFrame, touched: pl.DataFrame, now: Now) -> Frames:
-    """Returns the tallies that are `kept`, `messages` and `flows` to judge, and where scopes are `resumed`.
+    """Returns the `tallies` that stay, `messages` and `flows` to judge, and where scopes are `resumed`.
 
-    Messages on unknown legs are among them, as they may be missing elsewhere. `behind` are rows of BEHIND. `tallies`
-    are those that the last replay left, `touched` rows of `find_touched`.
+    `behind` are rows of BEHIND. `tallies` are those that the last replay left, `touched` rows of `find_touched`.
     """
     possible = find_cuts(tallies, now)
     while True:
@@ -74,8 +73,8 @@ def settle(tallies: pl.DataFrame, touched: pl.DataFrame, now: Now) -> Frames:
         touched = pl.concat([touched, drawn_in.select(*SPAN, ns=pl.lit(NEVER))])
     behind = kept.group_by(_ON_STREAM).agg(stream_offset=pl.max("last_offset"))
     return {
-        "kept": kept,
-        "messages": pl.concat([to_judge.select(PLACE), with_flow(now.messages, now.legs).select(PLACE)]),
+        "tallies": kept,
+        "messages": to_judge.select(PLACE),
         "flows": now.flows.join(to_judge, on=_ON_STREAM, how="semi"),
         "resumed": _resumed(cuts),
         "behind": behind.join(to_judge, on=_ON_STREAM, how="semi"),
@@ -87,7 +86,7 @@ def find_cuts(tallies: pl.DataFrame, now: Now) -> pl.DataFrame:
 
     All lower sequences come before it, the first arrival is later than theirs, and it `begins`. A scope without a cut
     has messages without a time; or of a sender with others on unknown legs, which may be missing anywhere; or was
-    judged as if a range of unread bytes lay before each message (`marks.doubtful_scopes`).
+    judged as if a range of unread bytes lay before each message (`doubtful` in `marks.number_streams`).
     """
     untimed = now.placed.filter(pl.col("captured_ns").is_null())
     doubtful = tallies.group_by("scope_key").agg((pl.col("opening_missing") >= pl.col("first_order")).all())

@@ -7,11 +7,11 @@ import polars as pl
 
 from schemas.judging import MARK, PLACED
 from schemas.replay import Scope
-from udfs.derive.columns import ACK_PAIR, count, number_of, signed
+from udfs.derive.columns import ACK_PAIR, are_in, count, signed
 from udfs.derive.frames import derives, to_frame
 from udfs.derive.replay.acks import message_number
 from udfs.derive.replay.initial_states import choose_states
-from udfs.derive.replay.scopes import FLOW_KEY, NUMBERS, with_flow
+from udfs.derive.replay.scopes import FLOW_KEY, NUMBERS, numbered, with_flow
 from udfs.replay.timeline import BEFORE_ALL, STREAM_END
 
 STREAM = ("scope_no", "stream_no")
@@ -21,29 +21,35 @@ _ADDRESSED = ("source_queue_manager", "queue_manager_address")
 _PLACE = ("stream_id", *STREAM, "stream_offset")
 _QUEUE = (*_ADDRESSED, "destination_queue")
 _MOST_PAIRS = 1 << 18
-"""Pairs of what may hold messages of a scope, and scopes, that get a row each."""
+"""Pairs of a stream with unread ranges and a scope of its session that get a row each."""
 _NO_MARKS = to_frame(MARK.empty_table())
 
 
-def doubtful_scopes(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame, legs: pl.DataFrame) -> pl.DataFrame:
-    """Returns `scope_key` of the scopes with which too much would be paired.
+def beside_too_many_gaps(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    """Returns `scope_key` of the scopes of sessions with too many streams with unread ranges for so many scopes.
 
-    That is streams with unread ranges, of one session, with all of its scopes; or messages on unknown `legs` with the
-    sessions that they may belong to. Such scopes are judged as if a range lay before each of their messages.
-    `flows` and `legs` are rows of `scopes.find_flows`, the former with their scopes; `ends` are ENDS.
+    `flows` are rows of `scopes.scoped_flows`, `ends` are ENDS.
     """
-    by_session = flows.filter(pl.col("replay_scope") == Scope.SESSION.value).select("scope_key", *_ADDRESSED).unique()
-    broken = _broken_streams(unread, ends).with_columns(pl.lit(1, pl.Int64).alias("rows"))
-    of_legs = legs.select(*_ADDRESSED, pl.col("arrived").alias("rows"))
-    by_streams = _of_too_many(broken, _shared_scopes(flows), "session_id")
-    return pl.concat([by_streams, _of_too_many(of_legs, by_session, *_ADDRESSED)]).unique()
+    scopes, broken = (
+        of.group_by("session_id").len(name)
+        for of, name in ((_shared_scopes(flows), "scopes"), (_broken_streams(unread, ends), "broken"))
+    )
+    too_many = scopes.join(broken, on="session_id").filter(pl.col("scopes") * pl.col("broken") > _MOST_PAIRS)
+    return flows.join(too_many, on="session_id", how="semi").select("scope_key").unique()
 
 
-def _of_too_many(pieces: pl.DataFrame, scopes: pl.DataFrame, *key: str) -> pl.DataFrame:
-    """Returns `scope_key` of the scopes that share a key with too many pieces, for all scopes that do."""
-    pairs = pieces.group_by(key).agg(pl.col("rows").sum()).join(scopes.group_by(key).len("scopes"), on=key)
-    too_many = pairs.filter(pl.col("rows") * pl.col("scopes") > _MOST_PAIRS)
-    return scopes.join(too_many, on=key, how="semi").select("scope_key")
+def beside_unknown_legs(flows: pl.DataFrame, legs: pl.DataFrame) -> pl.DataFrame:
+    """Returns `scope_key` of the scopes to which messages on unknown legs may belong; nulls are equal.
+
+    They have the same sender and name the same queue manager and, unless the scope is a whole session, the same queue.
+    `flows` are rows of `scopes.scoped_flows`, `legs` those of `scopes.find_flows`.
+    """
+    by_session = pl.col("replay_scope") == Scope.SESSION.value
+    beside = (
+        flows.filter(kind).join(legs, on=names, how="semi", nulls_equal=True)
+        for kind, names in ((by_session, _ADDRESSED), (~by_session, _QUEUE))
+    )
+    return pl.concat(beside).select("scope_key").unique()
 
 
 def _broken_streams(unread: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
@@ -59,44 +65,35 @@ def number_streams(
     flows: pl.DataFrame,
     unread: pl.DataFrame,
     ends: pl.DataFrame,
+    legs: pl.DataFrame,
     resumed: pl.DataFrame,
     every_flow: pl.DataFrame,
 ) -> pl.DataFrame:
     """Adds `scope_no`, `stream_no` (1, 2, … in a scope), `pair_no` (receiver and original sender) and `has_messages`.
 
-    A stream with unread ranges counts for each scope of its session that is not `doubtful`, even if it carried no
-    message of the scope: then it has a row that is not in `flows`, with `has_messages` false. Where a scope is
-    `resumed` (`settled.settle`), streams without messages that began before do not count, and BEFORE says what its
-    verdicts count more than those from there on tell. Fails if two scopes or pairs have the same hash.
+    A stream with unread ranges counts for each scope of its session, even if it carried no message of the scope: then
+    it has a row that is not in `flows`, with `has_messages` false. But scopes that are `beside_too_many_gaps` or
+    `beside_unknown_legs` are `doubtful`: they are judged as if a range lay before each of their messages. Where a scope
+    is `resumed` (`settled.settle`), streams without messages that began before do not count, and BEFORE says what its
+    verdicts count more than those from there on tell.
     """
-    shared = flows.filter(pl.col("doubtful").is_null())
-    scopes = _shared_scopes(every_flow.join(shared, on="scope_key", how="semi"))
+    doubtful = pl.concat([beside_too_many_gaps(flows, unread, ends), beside_unknown_legs(flows, legs)]).unique()
+    scopes = _shared_scopes(
+        every_flow.join(flows, on="scope_key", how="semi").join(doubtful, on="scope_key", how="anti")
+    )
     began = resumed.select("scope_key", "began_ns")
     silent = _broken_streams(unread, ends).join(scopes, on="session_id").join(began, on="scope_key", how="left")
     silent = silent.filter((pl.col("first_ns") >= pl.col("began_ns")).fill_null(value=True)).drop("began_ns")
     silent = silent.join(every_flow, on=["scope_key", "stream_id"], how="anti")
     both = [of.with_columns(pl.lit(there).alias("has_messages")) for of, there in ((flows, True), (silent, False))]
-    pair_no = number_of(*ACK_PAIR).alias("pair_no")
-    rows = pl.concat(both, how="diagonal").with_columns(_scope_no(), pair_no)
-    _fail_on_equal_hashes(rows, "scope_no", "scope_key")
-    _fail_on_equal_hashes(rows, "pair_no", *ACK_PAIR)
+    rows = numbered(numbered(pl.concat(both, how="diagonal"), ("scope_key",), "scope_no"), ACK_PAIR, "pair_no")
     stream = ["scope_no", "first_ns", "stream_id"]
     nth = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("scope_no")
-    numbered = rows.select(stream).unique().sort(stream).with_columns(nth.alias("stream_no"))
+    in_order = rows.select(stream).unique().sort(stream).with_columns(nth.alias("stream_no"))
     before = resumed.select("scope_key", arrivals_before="last_order", missing_before="missing")
-    placed = rows.join(numbered, on=stream, nulls_equal=True).join(before, on="scope_key", how="left")
-    return placed.with_columns(pl.col(BEFORE).fill_null(0))
-
-
-def _scope_no() -> pl.Expr:
-    return number_of("scope_key").alias("scope_no")
-
-
-def _fail_on_equal_hashes(rows: pl.DataFrame, number: str, *names: str) -> None:
-    shared = rows.unique([number, *names]).filter(pl.col(number).is_duplicated())
-    if not shared.is_empty():
-        message = f"Two scopes or pairs have the same hash; one is {shared['scope_key'][0]}"
-        raise ValueError(message)
+    placed = rows.join(in_order, on=stream, nulls_equal=True).join(before, on="scope_key", how="left")
+    is_doubtful = are_in(placed, doubtful).alias("doubtful")
+    return placed.with_columns(pl.col(BEFORE).fill_null(0), is_doubtful)
 
 
 @derives(("stream_id",), columns={"messages": (*FLOW_KEY, *NUMBERS, "stream_offset", "captured_ns", "message_id")})
@@ -104,15 +101,13 @@ def marks(
     messages: pl.DataFrame,
     unread: pl.DataFrame,
     streams: pl.DataFrame,
-    legs: pl.DataFrame,
     disputed: pl.DataFrame,
     behind: pl.DataFrame,
 ) -> pl.DataFrame:
     """Returns rows of PLACED: what stands on the streams of each scope, and counts where a message may be missing.
 
-    That is each range of unread bytes; and just before each of the `disputed` messages, each message of a `doubtful`
-    scope, and, at its time, each message on unknown legs that may have reached the scope's receiver: `legs` are rows of
-    `scopes_of_legs`. States before the first messages are `initial_marks`. `behind` are messages of the scopes that are
+    That is each range of unread bytes; and just before each of the `disputed` messages, and each message of a
+    `doubtful` scope. States before the first messages are `initial_marks`. `behind` are messages of the scopes that are
     not judged, which stand before all others on their streams.
     """
     places = messages.select(
@@ -138,7 +133,6 @@ def marks(
         settled,
         _unread_rows(pl.concat([arrived.select(_PLACE), settled.select(_PLACE)]), unread),
         _stream_end_rows(unread, streams),
-        _leg_rows(places, legs),
     )
     return _along_streams(rows)
 
@@ -215,54 +209,22 @@ def _stream_end_rows(unread: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFram
     )
 
 
-def scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame, every_flow: pl.DataFrame) -> pl.DataFrame:
-    """Returns each FLOW_KEY of unknown legs with each scope that its messages may belong to.
-
-    That is a scope of the same sender and destination queue, or of a whole session with the queue manager that the
-    messages name; nulls are equal. Scopes that are `doubtful` are left out; none of the others is resumed. `legs` are
-    rows of `scopes.find_flows`, `streams` of `number_streams`.
-    """
-    scopes = streams.filter(pl.col("has_messages") & pl.col("doubtful").is_null())
-    of_scope = scopes.select("scope_key", "scope_no").unique()
-    scopes = every_flow.join(of_scope, on="scope_key")
-    by_session = pl.col("replay_scope") == Scope.SESSION.value
-    return pl.concat(
-        legs.select(FLOW_KEY).join(scopes.filter(kind).select(*names, "scope_no").unique(), on=names, nulls_equal=True)
-        for kind, names in ((by_session, _ADDRESSED), (~by_session, _QUEUE))
-    ).unique()
-
-
-def _leg_rows(messages: pl.DataFrame, legs: pl.DataFrame) -> pl.DataFrame:
-    """Returns a row for each message on unknown legs, in each scope that it may belong to.
-
-    Each row is a stream of its own, with a negative number.
-    """
-    place = number_of("stream_id", "stream_offset")
-    return with_flow(messages, legs, "scope_no").select(
-        "scope_no",
-        pl.when(place < 0).then(place).otherwise(-1 - place).alias("stream_no"),
-        pl.lit(STREAM_END, pl.Int64).alias("stream_offset"),
-        pl.col("captured_ns").alias("at_ns"),
-        pl.lit(1, pl.Int64).alias("missing"),
-    )
-
-
 def _rows_before(arrived: pl.DataFrame) -> pl.DataFrame:
     """Returns a row just before each of these messages: another one may have come before it."""
     return arrived.select(*STREAM, pl.col("stream_offset") - 1, pl.lit(1, pl.Int64).alias("missing"))
 
 
-def initial_marks(firsts: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
+def initial_marks(firsts: pl.DataFrame, resumed: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     """Returns a row of PLACED before all messages of each scope with an initial state, on stream number 0.
 
     Where it is `resumed`, that is the scope's first stream, so the next one is a further one. `firsts` are rows of
-    `initial_states.with_order_acks`, `resumed` those of `settled.settle`.
+    `initial_states.with_order_acks`, `resumed` those of `settled.settle`, `streams` those of `number_streams`.
     """
     zero = pl.lit(0, pl.Int64)
-    place = (_scope_no(), *(zero.alias(name) for name in ("stream_no", "stream_offset", "missing")))
+    place = (pl.col("scope_no"), *(zero.alias(name) for name in ("stream_no", "stream_offset", "missing")))
     rows = _marks_of(
         choose_states(firsts).select(*place, "sequence", "number", at_ns="ns"),
-        resumed.select(
+        resumed.join(streams.select("scope_key", "scope_no").unique(), on="scope_key").select(
             *place,
             at_ns="began_ns",
             mid_stream=pl.lit(value=False),

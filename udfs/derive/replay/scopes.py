@@ -4,7 +4,7 @@ import polars as pl
 
 from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS, Scope
-from udfs.derive.columns import count, signed
+from udfs.derive.columns import signed
 from udfs.derive.frames import Frames, derives
 from udfs.derive.replay.ends import passes_through, receiver_is_unknown
 
@@ -39,15 +39,13 @@ TRANSACTIONAL = tuple(
 def find_flows(messages: pl.DataFrame, ends: pl.DataFrame) -> Frames:
     """Returns as `flows` one row per FLOW_KEY of transactional messages at their final destination.
 
-    Each has the ends of its stream, the count of its messages `arrived`, and `first`: offset, time and sequence
-    (`signed`) of its first message. Those whose leg is unknown are `legs` instead: their messages may be passing
-    through a router, because nothing names the receiver.
+    Each has the ends of its stream, and `first`: offset, time and sequence (`signed`) of its first message. Those whose
+    leg is unknown are `legs` instead: their messages may be passing through a router, as nothing names the receiver.
     """
     offset = pl.col("stream_offset")
     found = (
         messages.group_by(FLOW_KEY)
         .agg(
-            count().alias("arrived"),
             offset.min().alias("offset"),
             pl.col("captured_ns").get(offset.arg_min()).alias("ns"),
             pl.col("tx_sequence_id").get(offset.arg_min()).alias("sequence"),
@@ -104,7 +102,7 @@ def _senders_by_session(flows: pl.DataFrame, messages: pl.DataFrame) -> pl.DataF
     queue = pl.col("destination_queue")
     several = flows.group_by(SENDER_THERE).agg(queue.min() < queue.max()).filter("destination_queue")
     asked = flows.join(several, on="source_queue_manager", how="semi")
-    asked = _numbered(_numbered(asked, SENDER_THERE, "by_session"), _QUEUE, "by_queue")
+    asked = numbered(numbered(asked, SENDER_THERE, "by_session"), _QUEUE, "by_queue")
     scopes = ("by_session", "by_queue")
     numbers = with_flow(messages.select(*FLOW_KEY, *NUMBERS), asked, *scopes).drop(FLOW_KEY)
     in_session, in_queue = (_predecessors_found(numbers, scope) for scope in scopes)
@@ -114,9 +112,10 @@ def _senders_by_session(flows: pl.DataFrame, messages: pl.DataFrame) -> pl.DataF
     return asked.join(more, on="by_session", how="semi").select(SENDER_THERE).unique()
 
 
-def _numbered(flows: pl.DataFrame, names: tuple[str, ...], number: str) -> pl.DataFrame:
+def numbered(flows: pl.DataFrame, names: tuple[str, ...], number: str) -> pl.DataFrame:
     """Adds a `number` that those rows share which have the same names."""
-    return flows.join(flows.select(names).unique().with_row_index(number), on=names, nulls_equal=True)
+    named = flows.select(names).unique(maintain_order=True).with_row_index(number)
+    return flows.join(named.with_columns(pl.col(number).cast(pl.Int64)), on=names, nulls_equal=True)
 
 
 def _predecessors_found(numbers: pl.DataFrame, scope: str) -> pl.DataFrame:
