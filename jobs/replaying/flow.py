@@ -46,8 +46,8 @@ def replay(
     After a `last` replay, what it settled is kept: tables BY_SEQUENCE get only rows of sequences that are judged again.
     Returns these sequences, whose earlier rows in those tables the caller deletes; None if the tables are complete.
     """
-    inputs = read_inputs(engine, united, options.scope)
-    settled = find_settled(engine, sources, united, inputs, last)
+    inputs = read_inputs(united, options.scope)
+    settled = find_settled(united, inputs, last)
     judged = judge_messages(engine, inputs, settled, options.reading, accept)
     engine.replace(VERDICTS, united.restore(judged))
     verdicts = engine.read(VERDICTS)  # from files, so that Spark judges only once

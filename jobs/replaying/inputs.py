@@ -9,7 +9,6 @@ from jobs.replaying.conversations import Conversations
 from schemas.replay import Scope
 from udfs.derive.facts.arrivals import watched_sessions
 from udfs.derive.replay.acks import answered, pair_acks
-from udfs.derive.replay.coverage import unread_ranges
 from udfs.derive.replay.ends import find_ends
 from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, find_flows, scoped_flows
 
@@ -40,17 +39,17 @@ class Inputs(Generic[T]):
     """Messages that may have come before or after another one, as clocks differ."""
 
 
-def read_inputs(engine: Engine[T], united: Conversations[T], scope: Scope) -> Inputs[T]:
+def read_inputs(united: Conversations[T], scope: Scope) -> Inputs[T]:
     """Returns the replay's inputs."""
+    engine = united.engine
     narrow = engine.select(united.messages, "transactional", *OF_SCOPES)
     messages = engine.where(narrow, "transactional")
     ends = engine.one(find_ends, streams=united.streams, handshakes=united.handshakes)
-    unread = engine.one(unread_ranges, stream_gaps=united.stream_gaps, quarantine=united.quarantine)
     found = engine.derive(find_flows, messages=messages, ends=ends)
     flows = engine.one(partial(scoped_flows, scope=scope), flows=found["flows"], messages=messages)
     paired = pair(engine, united.acks, ends, flows)
     disputed = united.disputed(messages, flows)
-    return Inputs(messages, ends, united.every_end(ends), flows, found["legs"], unread, paired, disputed)
+    return Inputs(messages, ends, united.every_end(ends), flows, found["legs"], united.unread, paired, disputed)
 
 
 def pair(engine: Engine[T], acks: T, ends: T, senders: T) -> T:

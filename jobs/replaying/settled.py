@@ -11,7 +11,7 @@ from jobs.app.logs import progress
 from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import Inputs, watch
-from jobs.replaying.sources import COLUMNS, Sources
+from jobs.replaying.sources import COLUMNS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.judging import BEHIND, RESUMED
 from schemas.messages import ACKS, MESSAGES
@@ -96,10 +96,9 @@ def nothing_settled(engine: Engine[T], messages: T, flows: T) -> Settled[T]:
     return Settled(engine, messages, flows, resumed, behind, engine.hand_in(none))
 
 
-def find_settled(
-    engine: Engine[Any], sources: Sources[Any], united: Conversations[Any], inputs: Inputs[Any], last: LastReplay | None
-) -> Settled[Any]:
+def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastReplay | None) -> Settled[Any]:
     """Returns what stays of the last replay; says why where that is nothing. With a `last` replay, rows are frames."""
+    engine, sources = united.engine, united.sources
     nothing = partial(nothing_settled, engine, united.messages, inputs.flows)
     tallies = None if last is None else read_tallies(last.read(TALLIES))
     if last is None or tallies is None or tallies.is_empty():  # the literal reading leaves none

@@ -145,7 +145,7 @@ def _by_sequence(tallies: pl.DataFrame, changes: Mapping[str, Frames], now: Now)
     both = waiting.join(now.watched, on=SENDER_THERE, how="left", nulls_equal=True, suffix="_now")
     watched = pl.col("watched_ns")
     waits = ~(watched - pl.col("last_captured_ns") > LATEST_ORDER_ACK_NS).fill_null(value=False)
-    seen_longer, seen_otherwise = (pl.col(of).ne_missing(f"{of}_now") for of in ("watched_ns", "answers_whole"))
+    seen_longer, seen_otherwise = (pl.col(of).ne_missing(pl.col(f"{of}_now")) for of in ("watched_ns", "answers_whole"))
     yield both.filter(seen_otherwise | (waits & seen_longer)).select("scope_key", "sequence")
 
 
