@@ -27,7 +27,7 @@ from udfs.derive.replay.scopes import FLOW_KEY, with_scopes
 
 _COPY = row(stream_id=STRING, copy_of=STRING)
 _PLACED = row(stream_id=STRING, stream_offset=LONG, own_stream=STRING, own_offset=LONG, late_ns=LONG)
-_DISPUTED = row(source_queue_manager=STRING, stream_id=STRING, stream_offset=LONG)
+_DISPUTED = row(stream_id=STRING, stream_offset=LONG)
 
 
 class Copies(NamedTuple, Generic[T]):
@@ -94,7 +94,7 @@ class Conversations(Generic[T]):
         return self.engine.one(with_steps_undone, rows=rows, steps=self.steps) if self.has_steps else rows
 
     def disputed(self, messages: T, flows: T) -> T:
-        """Returns the keys and senders of messages that may have come before or after another one of their scope."""
+        """Returns the PLACE of messages that may have come before or after another one of their scope."""
         engine = self.engine
         if self.found is None:
             return engine.table([], _DISPUTED)

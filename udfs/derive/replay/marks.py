@@ -74,16 +74,13 @@ def number_streams(
     A stream with unread ranges counts for each scope of its session, even if it carried no message of the scope: then
     it has a row that is not in `flows`, with `has_messages` false. But scopes that are `beside_too_many_gaps` or
     `beside_unknown_legs` are `doubtful`: they are judged as if a range lay before each of their messages. Where a scope
-    is `resumed` (`settled.settle`), streams without messages that began before do not count, and BEFORE says what its
-    verdicts count more than those from there on tell.
+    is `resumed` (`settled.settle`), BEFORE says what its verdicts count more than those from there on tell.
     """
     doubtful = pl.concat([beside_too_many_gaps(flows, unread, ends), beside_unknown_legs(flows, legs)]).unique()
     scopes = _shared_scopes(
         every_flow.join(flows, on="scope_key", how="semi").join(doubtful, on="scope_key", how="anti")
     )
-    began = resumed.select("scope_key", "began_ns")
-    silent = _broken_streams(unread, ends).join(scopes, on="session_id").join(began, on="scope_key", how="left")
-    silent = silent.filter((pl.col("first_ns") >= pl.col("began_ns")).fill_null(value=True)).drop("began_ns")
+    silent = _broken_streams(unread, ends).join(scopes, on="session_id")
     silent = silent.join(every_flow, on=["scope_key", "stream_id"], how="anti")
     both = [of.with_columns(pl.lit(there).alias("has_messages")) for of, there in ((flows, True), (silent, False))]
     rows = numbered(numbered(pl.concat(both, how="diagonal"), ("scope_key",), "scope_no"), ACK_PAIR, "pair_no")
@@ -123,13 +120,12 @@ def marks(
     settled = behind.join(of_flows, on=["scope_key", "stream_id"]).with_columns(
         missing=pl.lit(0, pl.Int64), is_settled=pl.lit(value=True)
     )
-    doubted = places.join(disputed, on=["source_queue_manager", "stream_id", "stream_offset"], how="semi")
+    is_doubted = pl.col("doubtful") | are_in(arrived, disputed)
     rows = _marks_of(
         arrived.with_columns(
             pl.coalesce("captured_ns", "first_ns").alias("at_ns"), pl.lit(0, pl.Int64).alias("missing")
         ),
-        _rows_before(arrived.filter("doubtful")),
-        _rows_before(with_flow(doubted, flows, *STREAM)),
+        _rows_before(arrived.filter(is_doubted)),
         settled,
         _unread_rows(pl.concat([arrived.select(_PLACE), settled.select(_PLACE)]), unread),
         _stream_end_rows(unread, streams),

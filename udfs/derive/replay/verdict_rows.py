@@ -78,6 +78,9 @@ def _values() -> dict[str, pl.Expr]:
 def with_disputes(verdicts: pl.DataFrame, disputed: pl.DataFrame) -> pl.DataFrame:
     """Returns VERDICTS in which the `disputed` messages that cannot be judged say that clocks are why."""
     is_gap = pl.col("reason") == Reason.CAPTURE_GAP.value
-    in_doubt = are_in(verdicts, disputed.select(PLACE))
-    reason = pl.when(is_gap & in_doubt).then(pl.lit(Reason.CLOCKS_DIFFER.value)).otherwise("reason")
+    reason = (
+        pl.when(is_gap & are_in(verdicts, disputed.select(PLACE)))
+        .then(pl.lit(Reason.CLOCKS_DIFFER.value))
+        .otherwise("reason")
+    )
     return verdicts.with_columns(reason.alias("reason"))
