@@ -280,10 +280,11 @@ def after_four_messages(t: Nights, later: str) -> Iterator[None]:
     LATER[later](t)
 
 
+NAMES = (*(nights.__name__ for _, nights in SCENES), *LATER)
 SCENES += [(Scope.QUEUE, partial(after_four_messages, later=later)) for later in LATER]
 
 
-@pytest.mark.parametrize(("scope", "nights"), SCENES, ids=lambda of: getattr(of, "__name__", None))
+@pytest.mark.parametrize(("scope", "nights"), SCENES, ids=NAMES)
 def test_a_second_night_changes_what_the_first_one_settled(scope: Scope, nights: Scene) -> None:
     rows, history = Nights(), History(scope)
     rows.rows["captures"] = [{"capture_id": "c", "uri": "c.pcap"}]

@@ -77,7 +77,6 @@ def find_touched(
     whole = (
         of_senders.join(senders, on=_SENDER, how="semi", nulls_equal=True),
         in_one_only(*(of.select("scope_key", "session_id").unique() for of in (tallies, now.flows))),
-        tallies.join(now.flows, on=(*_ON_STREAM, _SENDER, "session_id"), how="anti", nulls_equal=True),
         *_late(tallies, came, acked, of_senders),
     )
     touched = (
@@ -132,8 +131,7 @@ def _late(
     of_sender = of_senders.select("scope_key", _SENDER).unique()
     acked = acked.group_by(_SENDER).agg(pl.min("ns"))
     yield acked.join(of_sender, on=_SENDER).join(had, on="scope_key").filter(pl.col("ns") <= pl.col("last_ns"))
-    is_late = (pl.col("captured_ns") <= pl.col("last_ns")).fill_null(value=True)
-    yield came.join(had, on="scope_key").filter(is_late)
+    yield came.join(had, on="scope_key").filter(pl.col("captured_ns") <= pl.col("last_ns"))
     yield came.join(on_stream, on=_ON_STREAM).filter(pl.col("stream_offset") <= pl.col("last_offset"))
 
 
