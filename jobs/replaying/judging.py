@@ -2,17 +2,14 @@
 
 from collections.abc import Callable
 
-import polars as pl
-
 from jobs.engine.engine import Engine, T
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
 from schemas.replay import Reading
-from udfs.derive.frames import derives
 from udfs.derive.replay.acks import acknowledged
 from udfs.derive.replay.initial_states import first_messages, with_order_acks
 from udfs.derive.replay.marks import STREAM, initial_marks, marks, number_streams
-from udfs.derive.replay.verdict_rows import verdict_rows, with_disputes
+from udfs.derive.replay.verdict_rows import verdict_rows
 from udfs.replay.acks import GROUP
 from udfs.replay.evidence import PROVEN, end_doubts, prove
 from udfs.replay.timeline import IN_ORDER, find_chains
@@ -20,14 +17,6 @@ from udfs.replay.verdicts import CHAIN, JUDGED, judge
 
 Accept = Callable[[T], T]
 """Adds the receiver's state before each chain, as far as windows of Spark find it."""
-
-
-@derives(("stream_id", "piece"))
-def _verdicts(
-    proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame, disputed: pl.DataFrame
-) -> pl.DataFrame:
-    of_any_piece = streams.drop("piece").unique()
-    return with_disputes(verdict_rows(proven, messages, of_any_piece), disputed)
 
 
 def judge_messages(
@@ -78,7 +67,7 @@ def judge_messages(
     on_streams = engine.keep(engine.join(ended, places, STREAM))
     in_pieces = engine.distinct(engine.select(on_streams, "stream_id", "piece"))
     return engine.one(
-        _verdicts,
+        verdict_rows,
         proven=on_streams,
         messages=engine.with_piece(settled.messages),
         streams=engine.join(streams, in_pieces, ["stream_id"]),

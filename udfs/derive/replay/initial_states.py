@@ -46,16 +46,3 @@ def with_order_acks(firsts: pl.DataFrame, acks: pl.DataFrame) -> pl.DataFrame:
         coalesce=False,
         check_sortedness=False,
     )
-
-
-def choose_states(firsts: pl.DataFrame) -> pl.DataFrame:
-    """Returns `scope_no`, `sequence`, `number` and `ns` of scopes with a known beginning.
-
-    The state is what the last OrderAck before the scope's first message names. `firsts` are rows of `with_order_acks`.
-    """
-    return (
-        firsts.drop_nulls("ns")
-        .sort("ns", "sequence", "number")
-        .unique("scope_no", keep="last", maintain_order=True)
-        .select("scope_no", "sequence", "number", "ns")
-    )

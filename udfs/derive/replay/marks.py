@@ -10,7 +10,6 @@ from schemas.replay import Scope
 from udfs.derive.columns import ACK_PAIR, are_in, count, signed
 from udfs.derive.frames import derives, to_frame
 from udfs.derive.replay.acks import message_number
-from udfs.derive.replay.initial_states import choose_states
 from udfs.derive.replay.scopes import FLOW_KEY, NUMBERS, numbered, with_flow
 from udfs.replay.timeline import BEFORE_ALL, STREAM_END
 
@@ -213,13 +212,15 @@ def _rows_before(arrived: pl.DataFrame) -> pl.DataFrame:
 def initial_marks(firsts: pl.DataFrame, resumed: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     """Returns a row of PLACED before all messages of each scope with an initial state, on stream number 0.
 
-    Where it is `resumed`, that is the scope's first stream, so the next one is a further one. `firsts` are rows of
-    `initial_states.with_order_acks`, `resumed` those of `settled.settle`, `streams` those of `number_streams`.
+    That is what the last OrderAck before the scope's first message names. Where a scope is `resumed`, the state stands
+    for its first stream, so that the next one is a further one. `firsts` are rows of `initial_states.with_order_acks`,
+    `resumed` those of `settled.settle`, `streams` those of `number_streams`.
     """
     zero = pl.lit(0, pl.Int64)
     place = (pl.col("scope_no"), *(zero.alias(name) for name in ("stream_no", "stream_offset", "missing")))
+    last = firsts.drop_nulls("ns").sort("ns", "sequence", "number").unique("scope_no", keep="last", maintain_order=True)
     rows = _marks_of(
-        choose_states(firsts).select(*place, "sequence", "number", at_ns="ns"),
+        last.select(*place, "sequence", "number", at_ns="ns"),
         resumed.join(streams.select("scope_key", "scope_no").unique(), on="scope_key").select(
             *place,
             at_ns="began_ns",
