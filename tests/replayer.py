@@ -205,10 +205,14 @@ def order_acks(
     return found
 
 
-def to_whom(message: Row, kind: str) -> tuple[str, ...]:
-    """Returns what two messages have in common that one state of a receiver may concern."""
-    queue = (message["destination_queue"],) if kind == "queue" else ()
-    return kind, message["source_queue_manager"], message["queue_manager_address"], *queue
+def legs_of_sources(messages: list[Row], at: dict[str, Peers]) -> dict[str, list[Row]]:
+    """Returns the messages of each source that may be passing through a router."""
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in messages:
+        names_another = row["queue_manager_address"] not in (None, NULL)
+        if row["transactional"] and names_another and at[row["stream_id"]].receiver_guid is None:
+            found[row["source_queue_manager"]].append(row)
+    return found
 
 
 def verdicts(
@@ -224,13 +228,7 @@ def verdicts(
         for row in tables["messages"]
         if row["transactional"] and row["queue_manager_address"] in (None, NULL, at[row["stream_id"]].receiver_guid)
     ]
-    perhaps_routed = {
-        to_whom(row, kind)
-        for row in tables["messages"]
-        for kind in ("queue", "session")
-        if row["transactional"] and at[row["stream_id"]].receiver_guid is None
-        if row["queue_manager_address"] not in (None, NULL)
-    }
+    perhaps = legs_of_sources(tables["messages"], at)
     choice = chosen(messages, at) if scope == "auto" else {}
     missing = [(row["stream_id"], row["stream_offset"]) for row in tables["stream_gaps"]]
     missing += [
@@ -255,15 +253,21 @@ def verdicts(
         for row in rows:
             places[row["stream_id"]].append((row["stream_offset"], row))
         in_doubt = disputed(rows)
-        doubted = in_doubt
-        if any(to_whom(row, key[0]) in perhaps_routed for row in rows):
-            doubted = {(row["stream_id"], row["stream_offset"]) for row in rows}
-        for stream, offset in doubted:
+        for stream, offset in in_doubt:
             places[stream].append((offset - 1, None))
         sessions = {at[stream].session for stream in places}
         for session in sessions:
             for stream, offset in of_session[session]:
                 places[stream].append((offset, None))
+        named = {
+            (row["queue_manager_address"], row["destination_queue"] if key[0] == "queue" else None) for row in rows
+        }
+        for row in perhaps[rows[0]["source_queue_manager"]]:
+            name = row["queue_manager_address"], row["destination_queue"] if key[0] == "queue" else None
+            if name in named:
+                leg = f"leg {row['stream_id']}@{row['stream_offset']}"
+                at[leg] = at[row["stream_id"]]._replace(begun_ns=row["captured_ns"] or 0, mid_stream=False)
+                places[leg].append((0, None))
         streams = {
             stream: [item for _, item in sorted(items, key=lambda item: item[0])] for stream, items in places.items()
         }

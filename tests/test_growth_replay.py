@@ -103,6 +103,21 @@ def connections_with_missing_bytes(tables: Tables, name: str, n: int) -> None:
 
 
 @trick
+def legs_of_routers(tables: Tables, name: str, n: int) -> None:
+    """Messages that may have reached one receiver on any of many sessions, of which each has one state."""
+    server = guid(f"{name}.b")
+    for i in range(0, n, 2):
+        stream = connect(tables, name, i, ends=(f"ip.{name}.a{i}", f"ip.{name}.b"))
+        tables.handshake(f"{name}.{i}", guid(f"{name}.{i}"), server)
+        for number in (1, 2):
+            to = {"queue_manager_address": server, "destination_queue": f"queue {number}"}
+            send(tables, stream, i + number, (S + i, number, number - 1), source_queue_manager=f"{name}.a", **to)
+    for i in range(n):
+        stream = connect(tables, f"{name}.leg", i, ends=(f"ip.{name}.c", f"ip.{name}.d"))
+        send(tables, stream, i, (S, 1, 0), source_queue_manager=f"{name}.a", queue_manager_address=server)
+
+
+@trick
 def senders_of_a_session(tables: Tables, name: str, n: int) -> None:
     """OrderAcks that name no addressee, for sequences of one sender, of all, and of none."""
     stream = connect(tables, name)

@@ -30,7 +30,7 @@ def judge_messages(
 
     Without `accept`, the pass that judges finds the receiver's state, one message after another.
     """
-    streams = engine.one(
+    numbered = engine.derive(
         number_streams,
         flows=settled.flows,
         unread=inputs.unread,
@@ -39,6 +39,7 @@ def judge_messages(
         resumed=settled.resumed,
         every_flow=inputs.flows,
     )
+    streams = numbered["streams"]
     with_messages = engine.where(streams, "has_messages")
     beginning = engine.join(with_messages, settled.resumed, ["scope_key"], "anti")
     firsts = engine.one(first_messages, flows=beginning)
@@ -53,6 +54,7 @@ def judge_messages(
         messages=settled.messages,
         unread=inputs.unread,
         streams=streams,
+        legs=numbered["legs"],
         disputed=inputs.disputed,
         behind=settled.behind,
     )

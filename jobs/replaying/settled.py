@@ -22,7 +22,7 @@ from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, sum_outcomes
-from udfs.derive.replay.marks import beside_too_many_gaps
+from udfs.derive.replay.marks import doubtful_scopes
 from udfs.derive.replay.scopes import TRANSACTIONAL
 from udfs.derive.settled import read_tallies, settle
 from udfs.derive.tables import schema_of
@@ -108,7 +108,7 @@ def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastRepl
         why = "captures hold connections twice"
     elif united.has_steps:
         why = "the clock of a capture stepped back"
-    elif beside_too_many_gaps(inputs.flows, inputs.unread, inputs.ends).height:
+    elif doubtful_scopes(inputs.flows, inputs.unread, inputs.ends, inputs.legs).height:
         why = "too many streams have unread bytes"
     else:
         changes, why = _changes(last), "nothing tells what has changed"

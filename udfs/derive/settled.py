@@ -18,7 +18,7 @@ from schemas.tallies import TALLIES
 from udfs.derive.columns import PLACE, SEQUENCE, SPAN, are_in, signed
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
-from udfs.derive.replay.scopes import SENDER_THERE
+from udfs.derive.replay.scopes import SENDER_THERE, with_flow
 from udfs.derive.tables import with_columns_of
 from udfs.derive.touched import LINKS, NEVER, Now
 
@@ -47,7 +47,8 @@ def tally_rows(tallies: pl.DataFrame, counts: pl.DataFrame, watched: pl.DataFram
 def settle(tallies: pl.DataFrame, touched: pl.DataFrame, now: Now) -> Frames:
     """Returns the `tallies` that stay, `messages` and `flows` to judge, and where scopes are `resumed`.
 
-    `behind` are rows of BEHIND. `tallies` are those that the last replay left, `touched` rows of `find_touched`.
+    Messages on unknown legs are among them, as they may be missing elsewhere. `behind` are rows of BEHIND. `tallies`
+    are those that the last replay left, `touched` rows of `find_touched`.
     """
     possible = find_cuts(tallies, now)
     while True:
@@ -74,7 +75,7 @@ def settle(tallies: pl.DataFrame, touched: pl.DataFrame, now: Now) -> Frames:
     behind = kept.group_by(_ON_STREAM).agg(stream_offset=pl.max("last_offset"))
     return {
         "tallies": kept,
-        "messages": to_judge.select(PLACE),
+        "messages": pl.concat([to_judge.select(PLACE), with_flow(now.messages, now.legs).select(PLACE)]),
         "flows": now.flows.join(to_judge, on=_ON_STREAM, how="semi"),
         "resumed": _resumed(cuts),
         "behind": behind.join(to_judge, on=_ON_STREAM, how="semi"),
@@ -86,7 +87,7 @@ def find_cuts(tallies: pl.DataFrame, now: Now) -> pl.DataFrame:
 
     All lower sequences come before it, the first arrival is later than theirs, and it `begins`. A scope without a cut
     has messages without a time; or of a sender with others on unknown legs, which may be missing anywhere; or was
-    judged as if a range of unread bytes lay before each message (`doubtful` in `marks.number_streams`).
+    judged as if a range of unread bytes lay before each message (`marks.doubtful_scopes`).
     """
     untimed = now.placed.filter(pl.col("captured_ns").is_null())
     doubtful = tallies.group_by("scope_key").agg((pl.col("opening_missing") >= pl.col("first_order")).all())

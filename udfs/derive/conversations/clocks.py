@@ -99,35 +99,44 @@ def _late(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
 def times_of_streams(packets: Iterable[pl.DataFrame], steps: pl.DataFrame) -> pl.DataFrame:
     """Returns when streams were, as their packets tell; `steps` are of their captures.
 
-    Per `stream_id`, that is by how much the clock was behind, `least_late` and `most_late`, and `first_ns` and
-    `last_ns`, the least and the most time, by a clock without steps.
+    Per `stream_id`, that is by how much the clock was behind at the first and the last packet, `first_late` and
+    `last_late`, and `first_ns` and `last_ns`, the least and the most time, by a clock without steps.
     """
-    time, late = pl.col("captured_ns") + pl.col("late_ns"), pl.col("late_ns")
+    place = ("stream_offset", "late_ns")
     return (
-        pl.concat(of.select("stream_id", "captured_ns", late_ns=_late(of, steps)) for of in packets)
+        pl.concat(of.select("stream_id", "stream_offset", "captured_ns", late_ns=_late(of, steps)) for of in packets)
+        .with_columns(time_ns=pl.col("captured_ns") + pl.col("late_ns"))
         .group_by("stream_id")
-        .agg(least_late=late.min(), most_late=late.max(), first_ns=time.min(), last_ns=time.max())
+        .agg(
+            first_late=pl.col("late_ns").sort_by(place).first(),
+            last_late=pl.col("late_ns").sort_by(place).last(),
+            first_ns=pl.min("time_ns"),
+            last_ns=pl.max("time_ns"),
+        )
     )
 
 
 def streams_in_time(streams: pl.DataFrame, times: pl.DataFrame) -> pl.DataFrame:
     """Returns STREAMS whose first and last times are by a clock without steps; `times` are `times_of_streams`.
 
-    If the clock steps between the packets of a connection, the recorded times of segments have no order, so that the
-    first and the last packet of the stream, or else of the connection, say when it was.
+    A stream without packets takes the steps from the other direction. If the clock steps between the packets of a
+    connection, the recorded times of segments have no order, so that the first and the last packet say when it was.
     """
-    joined = streams.join(times, on="stream_id", how="left")
-    least, most, first, last = (
-        of.over("connection_id")
-        for of in (pl.min("least_late"), pl.max("most_late"), pl.min("first_ns"), pl.max("last_ns"))
+    least, most = pl.min("first_ns"), pl.max("last_ns")
+    joined = streams.join(times, on="stream_id", how="left").with_columns(
+        pl.coalesce("first_late", pl.max("first_late").over("connection_id"), 0),
+        pl.coalesce("last_late", pl.max("last_late").over("connection_id"), 0),
+        pl.coalesce("first_ns", least.over("connection_id")),
+        pl.coalesce("last_ns", most.over("connection_id")),
     )
+    steps = (pl.min("first_late") < pl.max("last_late")).over("connection_id")
     in_time = {
-        name: timestamp(
-            pl.when(least < most)
-            .then(pl.coalesce(own, of_both))
-            .otherwise(nanoseconds(pl.col(name)) + least.fill_null(0))
+        f"{end}_captured_at": timestamp(
+            pl.coalesce(
+                pl.when(steps).then(f"{end}_ns"), nanoseconds(pl.col(f"{end}_captured_at")) + pl.col(f"{end}_late")
+            )
         )
-        for name, own, of_both in (("first_captured_at", "first_ns", first), ("last_captured_at", "last_ns", last))
+        for end in ("first", "last")
     }
     return joined.with_columns(**in_time).select(streams.columns)
 

@@ -7,8 +7,8 @@ import polars as pl
 
 from schemas.judging import MARK, PLACED
 from schemas.replay import Scope
-from udfs.derive.columns import ACK_PAIR, are_in, count, signed
-from udfs.derive.frames import derives, to_frame
+from udfs.derive.columns import ACK_PAIR, are_in, count, number_of, signed
+from udfs.derive.frames import Frames, derives, to_frame
 from udfs.derive.replay.acks import message_number
 from udfs.derive.replay.scopes import FLOW_KEY, NUMBERS, numbered, with_flow
 from udfs.replay.timeline import BEFORE_ALL, STREAM_END
@@ -20,35 +20,29 @@ _ADDRESSED = ("source_queue_manager", "queue_manager_address")
 _PLACE = ("stream_id", *STREAM, "stream_offset")
 _QUEUE = (*_ADDRESSED, "destination_queue")
 _MOST_PAIRS = 1 << 18
-"""Pairs of a stream with unread ranges and a scope of its session that get a row each."""
+"""Pairs of what may hold messages of a scope, and scopes, that get a row each."""
 _NO_MARKS = to_frame(MARK.empty_table())
 
 
-def beside_too_many_gaps(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns `scope_key` of the scopes of sessions with too many streams with unread ranges for so many scopes.
+def doubtful_scopes(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFrame, legs: pl.DataFrame) -> pl.DataFrame:
+    """Returns `scope_key` of the scopes with which too much would be paired.
 
-    `flows` are rows of `scopes.scoped_flows`, `ends` are ENDS.
+    That is streams with unread ranges, of one session, with all of its scopes; or messages on unknown `legs` with the
+    sessions that they may belong to. Such scopes are judged as if a range lay before each of their messages.
+    `flows` and `legs` are rows of `scopes.find_flows`, the former with their scopes; `ends` are ENDS.
     """
-    scopes, broken = (
-        of.group_by("session_id").len(name)
-        for of, name in ((_shared_scopes(flows), "scopes"), (_broken_streams(unread, ends), "broken"))
-    )
-    too_many = scopes.join(broken, on="session_id").filter(pl.col("scopes") * pl.col("broken") > _MOST_PAIRS)
-    return flows.join(too_many, on="session_id", how="semi").select("scope_key").unique()
+    by_session = flows.filter(pl.col("replay_scope") == Scope.SESSION.value).select("scope_key", *_ADDRESSED).unique()
+    broken = _broken_streams(unread, ends).with_columns(pl.lit(1, pl.Int64).alias("rows"))
+    of_legs = legs.select(*_ADDRESSED, pl.col("arrived").alias("rows"))
+    by_streams = _of_too_many(broken, _shared_scopes(flows), "session_id")
+    return pl.concat([by_streams, _of_too_many(of_legs, by_session, *_ADDRESSED)]).unique()
 
 
-def beside_unknown_legs(flows: pl.DataFrame, legs: pl.DataFrame) -> pl.DataFrame:
-    """Returns `scope_key` of the scopes to which messages on unknown legs may belong; nulls are equal.
-
-    They have the same sender and name the same queue manager and, unless the scope is a whole session, the same queue.
-    `flows` are rows of `scopes.scoped_flows`, `legs` those of `scopes.find_flows`.
-    """
-    by_session = pl.col("replay_scope") == Scope.SESSION.value
-    beside = (
-        flows.filter(kind).join(legs, on=names, how="semi", nulls_equal=True)
-        for kind, names in ((by_session, _ADDRESSED), (~by_session, _QUEUE))
-    )
-    return pl.concat(beside).select("scope_key").unique()
+def _of_too_many(pieces: pl.DataFrame, scopes: pl.DataFrame, *key: str) -> pl.DataFrame:
+    """Returns `scope_key` of the scopes that share a key with too many pieces, for all scopes that do."""
+    pairs = pieces.group_by(key).agg(pl.col("rows").sum()).join(scopes.group_by(key).len("scopes"), on=key)
+    too_many = pairs.filter(pl.col("rows") * pl.col("scopes") > _MOST_PAIRS)
+    return scopes.join(too_many, on=key, how="semi").select("scope_key")
 
 
 def _broken_streams(unread: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
@@ -67,15 +61,17 @@ def number_streams(
     legs: pl.DataFrame,
     resumed: pl.DataFrame,
     every_flow: pl.DataFrame,
-) -> pl.DataFrame:
+) -> Frames:
     """Adds `scope_no`, `stream_no` (1, 2, … in a scope), `pair_no` (receiver and original sender) and `has_messages`.
 
     A stream with unread ranges counts for each scope of its session, even if it carried no message of the scope: then
-    it has a row that is not in `flows`, with `has_messages` false. But scopes that are `beside_too_many_gaps` or
-    `beside_unknown_legs` are `doubtful`: they are judged as if a range lay before each of their messages. Where a scope
-    is `resumed` (`settled.settle`), BEFORE says what its verdicts count more than those from there on tell.
+    it has a row that is not in `flows`, with `has_messages` false. But `doubtful_scopes` are judged as if a range lay
+    before each of their messages. Where a scope is `resumed` (`settled.settle`), BEFORE says what its verdicts count
+    more than those from there on tell.
+
+    These rows are `streams`; `legs` are the `_scopes_of_legs`.
     """
-    doubtful = pl.concat([beside_too_many_gaps(flows, unread, ends), beside_unknown_legs(flows, legs)]).unique()
+    doubtful = doubtful_scopes(flows, unread, ends, legs)
     scopes = _shared_scopes(
         every_flow.join(flows, on="scope_key", how="semi").join(doubtful, on="scope_key", how="anti")
     )
@@ -89,7 +85,8 @@ def number_streams(
     before = resumed.select("scope_key", arrivals_before="last_order", missing_before="missing")
     placed = rows.join(in_order, on=stream, nulls_equal=True).join(before, on="scope_key", how="left")
     is_doubtful = are_in(placed, doubtful).alias("doubtful")
-    return placed.with_columns(pl.col(BEFORE).fill_null(0), is_doubtful)
+    streams = placed.with_columns(pl.col(BEFORE).fill_null(0), is_doubtful)
+    return {"streams": streams, "legs": _scopes_of_legs(legs, streams, every_flow)}
 
 
 @derives(("stream_id",), columns={"messages": (*FLOW_KEY, *NUMBERS, "stream_offset", "captured_ns", "message_id")})
@@ -97,14 +94,16 @@ def marks(
     messages: pl.DataFrame,
     unread: pl.DataFrame,
     streams: pl.DataFrame,
+    legs: pl.DataFrame,
     disputed: pl.DataFrame,
     behind: pl.DataFrame,
 ) -> pl.DataFrame:
     """Returns rows of PLACED: what stands on the streams of each scope, and counts where a message may be missing.
 
-    That is each range of unread bytes; and just before each of the `disputed` messages, and each message of a
-    `doubtful` scope. States before the first messages are `initial_marks`. `behind` are messages of the scopes that are
-    not judged, which stand before all others on their streams.
+    That is each range of unread bytes; and just before each of the `disputed` messages, each message of a `doubtful`
+    scope, and, at its time, each message on unknown legs that may have reached the scope's receiver: `legs` and
+    `streams` are those of `number_streams`. States before the first messages are `initial_marks`. `behind` are messages
+    of the scopes that are not judged, which stand before all others on their streams.
     """
     places = messages.select(
         *(*FLOW_KEY, "stream_offset", "captured_ns"),
@@ -128,6 +127,7 @@ def marks(
         settled,
         _unread_rows(pl.concat([arrived.select(_PLACE), settled.select(_PLACE)]), unread),
         _stream_end_rows(unread, streams),
+        _leg_rows(places, legs),
     )
     return _along_streams(rows)
 
@@ -201,6 +201,38 @@ def _stream_end_rows(unread: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFram
             pl.when(~has_messages).then("first_ns").alias("at_ns"),
             pl.when(has_messages).then(0).otherwise("all").alias("missing"),
         )
+    )
+
+
+def _scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame, every_flow: pl.DataFrame) -> pl.DataFrame:
+    """Returns each FLOW_KEY of unknown legs with each scope that its messages may belong to.
+
+    That is a scope of the same sender and destination queue, or of a whole session with the queue manager that the
+    messages name; nulls are equal. Scopes that are `doubtful` are left out; none of the others is resumed. `legs` are
+    rows of `scopes.find_flows`, `streams` of `number_streams`.
+    """
+    scopes = streams.filter(pl.col("has_messages") & ~pl.col("doubtful"))
+    of_scope = scopes.select("scope_key", "scope_no").unique()
+    scopes = every_flow.join(of_scope, on="scope_key")
+    by_session = pl.col("replay_scope") == Scope.SESSION.value
+    return pl.concat(
+        legs.select(FLOW_KEY).join(scopes.filter(kind).select(*names, "scope_no").unique(), on=names, nulls_equal=True)
+        for kind, names in ((by_session, _ADDRESSED), (~by_session, _QUEUE))
+    ).unique()
+
+
+def _leg_rows(messages: pl.DataFrame, legs: pl.DataFrame) -> pl.DataFrame:
+    """Returns a row for each message on unknown legs, in each scope that it may belong to.
+
+    Each row is a stream of its own, with a negative number.
+    """
+    place = number_of("stream_id", "stream_offset")
+    return with_flow(messages, legs, "scope_no").select(
+        "scope_no",
+        pl.when(place < 0).then(place).otherwise(-1 - place).alias("stream_no"),
+        pl.lit(STREAM_END, pl.Int64).alias("stream_offset"),
+        pl.col("captured_ns").alias("at_ns"),
+        pl.lit(1, pl.Int64).alias("missing"),
     )
 
 

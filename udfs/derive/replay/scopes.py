@@ -4,7 +4,7 @@ import polars as pl
 
 from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS, Scope
-from udfs.derive.columns import signed
+from udfs.derive.columns import count, signed
 from udfs.derive.frames import Frames, derives
 from udfs.derive.replay.ends import passes_through, receiver_is_unknown
 
@@ -39,13 +39,15 @@ TRANSACTIONAL = tuple(
 def find_flows(messages: pl.DataFrame, ends: pl.DataFrame) -> Frames:
     """Returns as `flows` one row per FLOW_KEY of transactional messages at their final destination.
 
-    Each has the ends of its stream, and `first`: offset, time and sequence (`signed`) of its first message. Those whose
-    leg is unknown are `legs` instead: their messages may be passing through a router, as nothing names the receiver.
+    Each has the ends of its stream, the count of its messages `arrived`, and `first`: offset, time and sequence
+    (`signed`) of its first message. Those whose leg is unknown are `legs` instead: their messages may be passing
+    through a router, because nothing names the receiver.
     """
     offset = pl.col("stream_offset")
     found = (
         messages.group_by(FLOW_KEY)
         .agg(
+            count().alias("arrived"),
             offset.min().alias("offset"),
             pl.col("captured_ns").get(offset.arg_min()).alias("ns"),
             pl.col("tx_sequence_id").get(offset.arg_min()).alias("sequence"),
