@@ -7,13 +7,15 @@ import polars as pl
 import pyarrow as pa
 from table_frames import rows_of
 
+from jobs.engine.in_process import InProcess
+from jobs.replaying.decoding import quarantine_of
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS
 from schemas.messages import DECODED_TABLES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES, VERDICTS
 from schemas.table import Table
 from udfs.derive import books
-from udfs.derive.decode import quarantine_packets
+from udfs.derive.frames import to_frame
 from udfs.derive.tables import schema_of
 
 Row = dict[str, Any]
@@ -108,8 +110,8 @@ def test_numbers_were_seen_or_have_an_outcome_without_a_message() -> None:
 def test_the_first_bytes_of_a_packet_that_cannot_be_decoded_are_kept() -> None:
     place = {"stream_id": "a", "stream_offset": 7, "capture_id": "c", "raw": b"12345"}
     row = place | {"size": 5, "packet_type": "unknown", "captured_ns": 1, "first_frame": 9, "last_frame": 9}
-    packets = pa.RecordBatch.from_pylist([row], PACKETS.arrow)
-    (found,) = pa.Table.from_batches(quarantine_packets(3)(iter([packets]))).to_pylist()
+    packets = to_frame(pa.Table.from_pylist([row], PACKETS.arrow))
+    (found,) = quarantine_of(InProcess(), packets, 3).to_dicts()
     named = place | {"stage": "decode", "frame_number": 9, "length": 5, "raw": b"123"}
     assert found | named == found
     assert all((found["reason"], found["detail"]))

@@ -7,13 +7,11 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-import polars as pl
 import pytest
 from random_troubles import troubled
 from replay_tables import T0, Replayed, Row, Tables, fates, replay, rows_of
 
 from schemas.replay import Reading, Scope
-from udfs.derive.replay import marks
 from udfs.replay import groups
 
 # --- the documents' trace and a reviewed sequence ---------------------------------------------------------------------
@@ -102,20 +100,6 @@ def test_nothing_depends_on_where_batches_and_pieces_of_rows_end(size: int, monk
 
 def test_nothing_is_made_of_nothing() -> None:
     assert {table.height for table in replay(Tables().sources()).tables.values()} == {0}
-
-
-@pytest.mark.parametrize(("receiver", "queue"), [("r", "other"), ("other", "queue")])
-def test_two_scopes_or_pairs_with_one_hash_are_not_mixed(
-    receiver: str, queue: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tables = Tables()
-    for at, (to, named) in enumerate((("r", "queue"), (receiver, queue))):
-        tables.stream(f"{at}>", "s", to)
-        tables.message((f"{at}>", 1), T0 + at, (S1, 1, 0), destination_queue=named)
-    assert replay(tables.sources(), scope=Scope.QUEUE).verdicts.height == 2
-    monkeypatch.setattr(marks, "number_of", lambda *_: pl.lit(1, pl.Int64))
-    with pytest.raises(ValueError, match=r"^Two scopes or pairs have the same hash"):
-        replay(tables.sources(), scope=Scope.QUEUE)
 
 
 # --- OrderAcks --------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A night judges what is new, and its tables are those of one replay of everything."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,17 +146,6 @@ def a_session_has_too_many_senders_for_that(t: Nights) -> Iterator[None]:
     t.sent("B>", (50, 300, 1, 0), begin=900, source_queue_manager="o99", destination_queue="x")
 
 
-@scene()
-def one_sender_more_uses_a_sequence_of_a_crowded_session(t: Nights) -> Iterator[None]:
-    t.connection("A", "a", "r")
-    for nth in range(17):
-        sequence = 8 if nth == 16 else 7
-        t.sent("A>", (1, sequence, 1, 0), begin=10 * nth, source_queue_manager=f"o{nth}", message_id=rf"o{nth}\1")
-    t.acked("A<", 5, 7, 1)
-    yield
-    t.sent("A>", (50, 7, 1, 0), begin=900, source_queue_manager="o16", destination_queue="q2", message_id=r"o16\2")
-
-
 @scene(Scope.SESSION)
 def a_message_follows_a_range_behind_what_was_the_last_one(t: Nights) -> Iterator[None]:
     t.opened("A>")
@@ -237,31 +227,6 @@ def a_second_receiver_has_a_state_of_its_own(t: Nights) -> Iterator[None]:
     t.sent("B>", (50, 10, 1, 0))
 
 
-@scene()
-def a_message_without_a_time_comes(t: Nights) -> Iterator[None]:
-    t.connection("A", "a", "r")
-    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
-    yield
-    t.sent("A>", (None, 10, 1, 0), begin=90)
-
-
-@scene()
-def a_message_comes_late_on_another_stream(t: Nights) -> Iterator[None]:
-    t.connection("A", "a", "r")
-    t.opened("B>")
-    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
-    yield
-    t.sent("B>", (35, 9, 2, 1))
-
-
-@scene()
-def a_message_comes_at_a_lower_offset(t: Nights) -> Iterator[None]:
-    t.connection("A", "a", "r")
-    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
-    yield
-    t.sent("A>", (60, 10, 1, 0), begin=15)
-
-
 @scene(Scope.SESSION)
 def a_message_comes_after_one_that_never_moved_the_state(t: Nights) -> Iterator[None]:
     t.connection("A", "a", "r")
@@ -284,23 +249,6 @@ def one_of_two_that_were_accepted_goes(t: Nights) -> Iterator[None]:
 
 
 @scene()
-def a_message_is_accepted_again_in_another_queue(t: Nights) -> Iterator[None]:
-    t.opened("A>")
-    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0))
-    yield
-    t.sent("A>", (40, 20, 1, 0), begin=50, message_id=r"source\701", destination_queue="other")
-
-
-@scene()
-def a_connection_ends_that_never_acknowledged_the_bytes(t: Nights) -> Iterator[None]:
-    t.opened("A>")
-    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0))
-    t.rows["packets"] = [{"stream_id": "A>", "stream_offset": offset, "size": 10} for offset in (0, 10, 20)]
-    yield
-    t.rows["streams"][0] |= {"closed": True, "acked_bytes": 5}
-
-
-@scene()
 def the_state_falls_to_that_of_a_sequence_that_was_settled(t: Nights) -> Iterator[None]:
     t.opened("A>")
     t.opened("B>", at=25)
@@ -311,7 +259,32 @@ def the_state_falls_to_that_of_a_sequence_that_was_settled(t: Nights) -> Iterato
     t.rows["stream_gaps"].clear()
 
 
-@pytest.mark.parametrize(("scope", "nights"), SCENES, ids=lambda of: getattr(of, "__name__", None))
+LATER: dict[str, Callable[[Nights], None]] = {
+    "a message without a time": lambda t: t.sent("A>", (None, 10, 1, 0), begin=90),
+    "a message before others on another stream": lambda t: t.sent("B>", (35, 9, 2, 1)),
+    "a message at a lower offset": lambda t: t.sent("A>", (60, 10, 1, 0), begin=15),
+    "a message that another queue had": lambda t: t.sent(
+        "B>", (50, 20, 1, 0), message_id=r"source\701", destination_queue="other"
+    ),
+    "an end without acknowledgment of the bytes": lambda t: t.rows["streams"][0].update(closed=True, acked_bytes=5),
+}
+"""What comes after four messages in order on stream A."""
+
+
+def after_four_messages(t: Nights, later: str) -> Iterator[None]:
+    t.connection("A", "a", "r")
+    t.opened("B>")
+    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
+    t.rows["packets"] = [{"stream_id": "A>", "stream_offset": offset, "size": 10} for offset in (0, 10, 20, 30)]
+    yield
+    LATER[later](t)
+
+
+NAMES = (*(nights.__name__ for _, nights in SCENES), *LATER)
+SCENES += [(Scope.QUEUE, partial(after_four_messages, later=later)) for later in LATER]
+
+
+@pytest.mark.parametrize(("scope", "nights"), SCENES, ids=NAMES)
 def test_a_second_night_changes_what_the_first_one_settled(scope: Scope, nights: Scene) -> None:
     rows, history = Nights(), History(scope)
     rows.rows["captures"] = [{"capture_id": "c", "uri": "c.pcap"}]

@@ -3,7 +3,7 @@
 In most nights one look at few rows finds that there is nothing to do.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple
 
 from jobs.engine.engine import Engine, T
@@ -22,11 +22,12 @@ from udfs.derive.conversations.clocks import (
 )
 from udfs.derive.conversations.copies import alike, likely_streams, not_too_many, number_packets, same_packets
 from udfs.derive.conversations.united import choose_streams, rename_copies, suspect, unite_streams, with_copies
+from udfs.derive.replay.coverage import unread_ranges
 from udfs.derive.replay.scopes import FLOW_KEY, with_scopes
 
 _COPY = row(stream_id=STRING, copy_of=STRING)
 _PLACED = row(stream_id=STRING, stream_offset=LONG, own_stream=STRING, own_offset=LONG, late_ns=LONG)
-_DISPUTED = row(source_queue_manager=STRING, stream_id=STRING, stream_offset=LONG)
+_DISPUTED = row(stream_id=STRING, stream_offset=LONG)
 
 
 class Copies(NamedTuple, Generic[T]):
@@ -43,10 +44,19 @@ class Copies(NamedTuple, Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Conversations(Sources[T]):
+class Conversations(Generic[T]):
     """Holds the tables with each conversation once; a row that only a copy has stands where its stream lacks it."""
 
     engine: Engine[T]
+    sources: Sources[T]
+    """The tables as they were read."""
+    messages: T
+    acks: T
+    handshakes: T
+    streams: T
+    """Rows of STREAMS that carried bytes."""
+    unread: T
+    """Rows of `coverage.unread_ranges`."""
     steps: T
     """Rows of `clocks.find_steps`. The times are by clocks without these steps."""
     has_steps: bool
@@ -84,7 +94,7 @@ class Conversations(Sources[T]):
         return self.engine.one(with_steps_undone, rows=rows, steps=self.steps) if self.has_steps else rows
 
     def disputed(self, messages: T, flows: T) -> T:
-        """Returns the keys and senders of messages that may have come before or after another one of their scope."""
+        """Returns the PLACE of messages that may have come before or after another one of their scope."""
         engine = self.engine
         if self.found is None:
             return engine.table([], _DISPUTED)
@@ -105,12 +115,24 @@ class Conversations(Sources[T]):
 def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
     """Unites what was captured twice, by clocks that never step back."""
     looked = engine.derive(suspect, streams=sources.streams, handshakes=sources.handshakes, captures=sources.captures)
-    tables = {one.name: getattr(sources, one.name) for one in fields(sources)} | {"streams": looked["streams"]}
+    unread = engine.one(unread_ranges, stream_gaps=sources.stream_gaps, quarantine=sources.quarantine)
     has_steps, had_copies = (engine.count(looked[name]) > 0 for name in ("steps", "named"))
-    united = Conversations(**tables, engine=engine, steps=looked["steps"], has_steps=has_steps, had_copies=had_copies)
+    united = Conversations(
+        engine,
+        sources,
+        sources.messages,
+        sources.acks,
+        sources.handshakes,
+        looked["streams"],
+        unread,
+        looked["steps"],
+        has_steps,
+        had_copies,
+    )
     if has_steps:
-        packets = {name: tables[name] for name in ("messages", "acks", "handshakes")}
-        undone = engine.derive(undo_steps, **packets, steps=united.steps)
+        undone = engine.derive(
+            undo_steps, messages=united.messages, acks=united.acks, handshakes=united.handshakes, steps=united.steps
+        )
         in_time = engine.one(streams_in_time, streams=united.streams, times=undone["times"])
         united = replace(united, messages=undone["messages"], acks=undone["acks"], streams=in_time)
     pairs = looked["alike"]
@@ -142,7 +164,7 @@ def _without_copies(united: Conversations[T], copies: T, groups: T) -> Conversat
     """Returns the tables with each conversation once; `groups` name the stream that counts of each one involved."""
     engine = united.engine
     copies, groups = engine.expect_few(copies), engine.expect_few(groups)
-    ranges = {name: getattr(united, name) for name in ("streams", "stream_gaps", "quarantine", "handshakes")}
+    ranges = {name: getattr(united, name) for name in ("streams", "unread", "handshakes")}
     packets = {name: getattr(united, name) for name in ("messages", "acks")}
     involved = {"copies": copies} | ranges | packets
     involved = {name: engine.join(rows, groups, ["stream_id"]) for name, rows in involved.items()}

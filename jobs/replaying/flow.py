@@ -18,7 +18,6 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Reading, Scope
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.derive.outcomes.tallies import merge_tallies, tally
-from udfs.derive.replay.acks import crowded
 from udfs.derive.settled import tally_rows
 
 BY_SEQUENCE = (VERDICTS, OUTCOMES, TRANSACTIONS)
@@ -47,8 +46,8 @@ def replay(
     After a `last` replay, what it settled is kept: tables BY_SEQUENCE get only rows of sequences that are judged again.
     Returns these sequences, whose earlier rows in those tables the caller deletes; None if the tables are complete.
     """
-    inputs = read_inputs(engine, united, options.scope)
-    settled = find_settled(engine, sources, united, inputs, last)
+    inputs = read_inputs(united, options.scope)
+    settled = find_settled(united, inputs, last)
     judged = judge_messages(engine, inputs, settled, options.reading, accept)
     engine.replace(VERDICTS, united.restore(judged))
     verdicts = engine.read(VERDICTS)  # from files, so that Spark judges only once
@@ -86,8 +85,7 @@ def _explain(
     transactions = settled.with_kept(TRANSACTIONS.name, engine.read(TRANSACTIONS))
     acks = inputs.acks
     if not united.is_plain:  # findings name keys and times as the tables have them, so these are paired, too
-        used = engine.one(crowded, flows=fates.tallies)
-        acks = pair(engine, united.counted(sources.acks), inputs.every_end, fates.tallies, used)
+        acks = pair(engine, united.counted(sources.acks), inputs.every_end, fates.tallies)
     watched = watch(engine, inputs, acks, fates.tallies)
     on_messages = find_on_messages(engine, verdicts, every_verdict, watched, fates, settled.resumed)
     engine.replace(FINDINGS_ON_MESSAGES, settled.with_kept(FINDINGS_ON_MESSAGES.name, on_messages))

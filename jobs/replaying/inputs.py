@@ -8,8 +8,7 @@ from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from schemas.replay import Scope
 from udfs.derive.facts.arrivals import watched_sessions
-from udfs.derive.replay.acks import answered, crowded, pair_acks, sequences_used
-from udfs.derive.replay.coverage import unread_ranges
+from udfs.derive.replay.acks import answered, pair_acks
 from udfs.derive.replay.ends import find_ends
 from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, find_flows, scoped_flows
 
@@ -40,24 +39,23 @@ class Inputs(Generic[T]):
     """Messages that may have come before or after another one, as clocks differ."""
 
 
-def read_inputs(engine: Engine[T], united: Conversations[T], scope: Scope) -> Inputs[T]:
+def read_inputs(united: Conversations[T], scope: Scope) -> Inputs[T]:
     """Returns the replay's inputs."""
+    engine = united.engine
     narrow = engine.select(united.messages, "transactional", *OF_SCOPES)
     messages = engine.where(narrow, "transactional")
     ends = engine.one(find_ends, streams=united.streams, handshakes=united.handshakes)
-    unread = engine.one(unread_ranges, stream_gaps=united.stream_gaps, quarantine=united.quarantine)
     found = engine.derive(find_flows, messages=messages, ends=ends)
     flows = engine.one(partial(scoped_flows, scope=scope), flows=found["flows"], messages=messages)
-    used = engine.one(sequences_used, messages=messages, flows=engine.one(crowded, flows=flows))
-    paired = pair(engine, united.acks, ends, flows, used)
+    paired = pair(engine, united.acks, ends, flows)
     disputed = united.disputed(messages, flows)
-    return Inputs(messages, ends, united.every_end(ends), flows, found["legs"], unread, paired, disputed)
+    return Inputs(messages, ends, united.every_end(ends), flows, found["legs"], united.unread, paired, disputed)
 
 
-def pair(engine: Engine[T], acks: T, ends: T, flows: T, used: T) -> T:
-    """Returns rows of `acks.pair_acks`; `used` are the sequences that senders of crowded sessions used there."""
-    senders = engine.distinct(engine.select(flows, *SENDER_THERE))
-    return engine.one(pair_acks, acks=acks, ends=ends, flows=senders, used=used)
+def pair(engine: Engine[T], acks: T, ends: T, senders: T) -> T:
+    """Returns rows of `acks.pair_acks`."""
+    there = engine.distinct(engine.select(senders, *SENDER_THERE))
+    return engine.one(pair_acks, acks=acks, ends=ends, senders=there)
 
 
 def watch(engine: Engine[T], inputs: Inputs[T], acks: T, senders: T) -> T:

@@ -2,17 +2,14 @@
 
 from collections.abc import Callable
 
-import polars as pl
-
 from jobs.engine.engine import Engine, T
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
 from schemas.replay import Reading
-from udfs.derive.frames import Frames, derives
 from udfs.derive.replay.acks import acknowledged
 from udfs.derive.replay.initial_states import first_messages, with_order_acks
-from udfs.derive.replay.marks import STREAM, doubtful_scopes, initial_marks, marks, number_streams, scopes_of_legs
-from udfs.derive.replay.verdict_rows import verdict_rows, with_disputes
+from udfs.derive.replay.marks import STREAM, initial_marks, marks, number_streams
+from udfs.derive.replay.verdict_rows import verdict_rows
 from udfs.replay.acks import GROUP
 from udfs.replay.evidence import PROVEN, end_doubts, prove
 from udfs.replay.timeline import IN_ORDER, find_chains
@@ -20,31 +17,6 @@ from udfs.replay.verdicts import CHAIN, JUDGED, judge
 
 Accept = Callable[[T], T]
 """Adds the receiver's state before each chain, as far as windows of Spark find it."""
-
-
-def _numbered(
-    flows: pl.DataFrame,
-    unread: pl.DataFrame,
-    ends: pl.DataFrame,
-    legs: pl.DataFrame,
-    resumed: pl.DataFrame,
-    every_flow: pl.DataFrame,
-) -> Frames:
-    doubtful = doubtful_scopes(flows, unread, ends, legs).with_columns(doubtful=True)
-    streams = number_streams(flows.join(doubtful, on="scope_key", how="left"), unread, ends, resumed, every_flow)
-    return {
-        "streams": streams,
-        "legs": scopes_of_legs(legs, streams, every_flow),
-        "with_messages": streams.filter("has_messages"),
-    }
-
-
-@derives(("stream_id", "piece"))
-def _verdicts(
-    proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame, disputed: pl.DataFrame
-) -> pl.DataFrame:
-    of_any_piece = streams.drop("piece").unique()
-    return with_disputes(verdict_rows(proven, messages, of_any_piece), disputed)
 
 
 def judge_messages(
@@ -59,7 +31,7 @@ def judge_messages(
     Without `accept`, the pass that judges finds the receiver's state, one message after another.
     """
     numbered = engine.derive(
-        _numbered,
+        number_streams,
         flows=settled.flows,
         unread=inputs.unread,
         ends=inputs.ends,
@@ -68,12 +40,14 @@ def judge_messages(
         every_flow=inputs.flows,
     )
     streams = numbered["streams"]
-    beginning = engine.join(numbered["with_messages"], settled.resumed, ["scope_key"], "anti")
+    with_messages = engine.where(streams, "has_messages")
+    beginning = engine.join(with_messages, settled.resumed, ["scope_key"], "anti")
     firsts = engine.one(first_messages, flows=beginning)
     initial = engine.one(
         initial_marks,
         firsts=engine.one(with_order_acks, firsts=firsts, acks=inputs.acks),
         resumed=settled.resumed,
+        streams=with_messages,
     )
     placed = engine.one(
         marks,
@@ -88,14 +62,14 @@ def judge_messages(
     with_states = chains if accept is None else accept(chains)
     judged = engine.run(with_states, judge(reading), JUDGED, ("scope_no",), ("replay_order",))
     acks = settled.only(inputs.acks, "sequence", placed)
-    rows = engine.union(judged, engine.one(acknowledged, acks=acks, streams=numbered["with_messages"]))
+    rows = engine.union(judged, engine.one(acknowledged, acks=acks, streams=with_messages))
     proven = engine.run(rows, prove(reading), PROVEN, GROUP, ("turn", "first_number"))
     ended = engine.run(proven, end_doubts, PROVEN, ("scope_no",), ("replay_order",))
     places = engine.distinct(engine.select(streams, *STREAM, "stream_id"))
     on_streams = engine.keep(engine.join(ended, places, STREAM))
     in_pieces = engine.distinct(engine.select(on_streams, "stream_id", "piece"))
     return engine.lazy(
-        _verdicts,
+        verdict_rows,
         proven=on_streams,
         messages=engine.with_piece(settled.messages),
         streams=engine.join(streams, in_pieces, ["stream_id"]),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol
+from typing import Any, Generic, Protocol
 
 import polars as pl
 
@@ -11,7 +11,7 @@ from jobs.app.logs import progress
 from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import Inputs, watch
-from jobs.replaying.sources import COLUMNS, Sources
+from jobs.replaying.sources import COLUMNS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.judging import BEHIND, RESUMED
 from schemas.messages import ACKS, MESSAGES
@@ -96,63 +96,46 @@ def nothing_settled(engine: Engine[T], messages: T, flows: T) -> Settled[T]:
     return Settled(engine, messages, flows, resumed, behind, engine.hand_in(none))
 
 
-def find_settled(
-    engine: Engine[T], sources: Sources[T], united: Conversations[T], inputs: Inputs[T], last: LastReplay | None
-) -> Settled[T]:
-    """Returns what stays of the last replay; says why where that is nothing."""
+def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastReplay | None) -> Settled[Any]:
+    """Returns what stays of the last replay; says why where that is nothing. With a `last` replay, rows are frames."""
+    engine, sources = united.engine, united.sources
     nothing = partial(nothing_settled, engine, united.messages, inputs.flows)
     tallies = None if last is None else read_tallies(last.read(TALLIES))
     if last is None or tallies is None or tallies.is_empty():  # the literal reading leaves none
         return nothing()
-    changes = {} if (why := _why_all(united)) else _changes(last)
-    if why or not changes:
-        progress(f"replay: all messages are judged: {why or 'nothing tells what has changed'}")
+    changes: dict[str, Frames] = {}
+    if united.found is not None or united.had_copies:
+        why = "captures hold connections twice"
+    elif united.has_steps:
+        why = "the clock of a capture stepped back"
+    elif doubtful_scopes(inputs.flows, inputs.unread, inputs.ends, inputs.legs).height:
+        why = "too many streams have unread bytes"
+    else:
+        changes, why = _changes(last), "nothing tells what has changed"
+    if not changes:
+        progress(f"replay: all messages are judged: {why}")
         return nothing()
-    now = _now(engine, sources, inputs)
-    if doubtful_scopes(now.flows, now.unread, now.ends, now.legs).height:
-        progress("replay: all messages are judged: too many streams have unread bytes")
-        return nothing()
+    watched = watch(engine, inputs, inputs.acks, inputs.flows)
+    now = Now(
+        inputs.every_end,
+        inputs.flows,
+        inputs.legs,
+        inputs.messages,
+        sources.packets,
+        sources.acks,
+        inputs.acks,
+        inputs.unread,
+        watched,
+    )
     found = settle(tallies, find_touched(tallies, changes, last.read(ENDS), now), now)
-    kept = found["kept"]
     progress(
         f"replay: {found['messages'].height:,} of {now.messages.height:,} messages are judged, in "
         f"{found['flows']['scope_key'].n_unique():,} scopes"
     )
-    judged_again = tallies.join(kept, on=SEQUENCE, how="anti").select(SEQUENCE).unique()
-    hand_in = {name: engine.hand_in(rows) for name, rows in found.items()}
-    return Settled(
-        engine,
-        engine.join(united.messages, hand_in["messages"], PLACE, "semi"),
-        hand_in["flows"],
-        hand_in["resumed"],
-        hand_in["behind"],
-        hand_in["kept"],
-        {name: engine.hand_in(rows) for name, rows in _kept(last, judged_again, kept, found["flows"]).items()},
-        judged_again,
-    )
-
-
-def _why_all(united: Conversations[T]) -> str:
-    """Returns why all messages are judged; an empty text if nothing speaks against less."""
-    if united.found is not None or united.had_copies:
-        return "captures hold connections twice"
-    return "the clock of a capture stepped back" if united.has_steps else ""
-
-
-def _now(engine: Engine[T], sources: Sources[T], inputs: Inputs[T]) -> Now:
-    return Now(
-        **engine.bring(
-            ends=inputs.every_end,
-            flows=inputs.flows,
-            legs=inputs.legs,
-            messages=inputs.messages,
-            packets=sources.packets,
-            acks=sources.acks,
-            paired=inputs.acks,
-            unread=inputs.unread,
-            watched=watch(engine, inputs, inputs.acks, inputs.flows),
-        )
-    )
+    judged_again = tallies.join(found["tallies"], on=SEQUENCE, how="anti").select(SEQUENCE).unique()
+    kept = _kept(last, judged_again, found["tallies"], found["flows"])
+    messages = engine.join(united.messages, found.pop("messages"), PLACE, "semi")
+    return Settled(engine, messages, **found, kept=kept, judged_again=judged_again)
 
 
 def _changes(last: LastReplay) -> dict[str, Frames]:

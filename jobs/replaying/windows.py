@@ -3,10 +3,9 @@
 A message, or a chain of them, is accepted exactly when the state S lies in `lo <= S < hi`, with `hi = (ID, number)` and
 `lo = (ID, previous)`, or no lower bound where previous is 0. S then becomes `hi`; it never falls. Let M be the highest
 `hi` before a message. A message with `hi > M` is a *new high*. While no new high was refused, S is M. A *sequence
-break* is a new high with `lo > M`: it is refused, and S stays below M until a *reset*, which is a new high that every
-state accepts. So windows find the states of all messages but those after a sequence break up to the next reset, whose
-states the pass that judges finds one after another. Across unread bytes the state moves to a new high even if the rule
-would refuse it.
+break* is a new high with `lo > M`: it is refused, unless bytes are unread before it, and S stays below M until a
+*reset*, which is a new high with previous 0: every state accepts it. So windows find the states of all messages but
+those after a sequence break up to the next reset, whose states the pass that judges finds one after another.
 """
 
 import polars as pl
@@ -45,12 +44,10 @@ def with_states(chains: DataFrame) -> DataFrame:
     # Of equal numbers the first set the state: the one with the fewest unread ranges before it.
     highest = F.max(F.struct("sequence", "number", (-F.col("missing")).alias("fewest"))).over(before)
     new_high = F.col("state_number").isNull() | _is_above_state()
-    sequence_break = (
-        new_high & (F.col("previous") != 0) & _is_above_state("previous") & (F.col("missing") == F.col("state_missing"))
-    )
-    reset = new_high & ((F.col("previous") == 0) | (F.col("missing") > F.col("missing_before")))
+    sequence_break = new_high & (F.col("previous") != 0) & _is_above_state("previous")
+    reset = new_high & (F.col("previous") == 0)
     return (
-        chains.select("*", highest.alias("highest"), F.lag("missing").over(_in_replay_order()).alias("missing_before"))
+        chains.select("*", highest.alias("highest"))
         .select(
             "*",
             F.col("highest.sequence").alias("state_sequence"),
@@ -63,7 +60,7 @@ def with_states(chains: DataFrame) -> DataFrame:
             F.max(F.when(reset, F.col("replay_order"))).over(before).alias("last_reset"),
         )
         .withColumn(AFTER_BREAK, F.coalesce(F.col("last_break") > F.coalesce("last_reset", F.lit(-1)), F.lit(False)))
-        .drop("highest", "missing_before", "last_break", "last_reset")
+        .drop("highest", "last_break", "last_reset")
     )
 
 

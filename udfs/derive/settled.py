@@ -45,7 +45,7 @@ def tally_rows(tallies: pl.DataFrame, counts: pl.DataFrame, watched: pl.DataFram
 
 
 def settle(tallies: pl.DataFrame, touched: pl.DataFrame, now: Now) -> Frames:
-    """Returns the tallies that are `kept`, `messages` and `flows` to judge, and where scopes are `resumed`.
+    """Returns the `tallies` that stay, `messages` and `flows` to judge, and where scopes are `resumed`.
 
     Messages on unknown legs are among them, as they may be missing elsewhere. `behind` are rows of BEHIND. `tallies`
     are those that the last replay left, `touched` rows of `find_touched`.
@@ -74,7 +74,7 @@ def settle(tallies: pl.DataFrame, touched: pl.DataFrame, now: Now) -> Frames:
         touched = pl.concat([touched, drawn_in.select(*SPAN, ns=pl.lit(NEVER))])
     behind = kept.group_by(_ON_STREAM).agg(stream_offset=pl.max("last_offset"))
     return {
-        "kept": kept,
+        "tallies": kept,
         "messages": pl.concat([to_judge.select(PLACE), with_flow(now.messages, now.legs).select(PLACE)]),
         "flows": now.flows.join(to_judge, on=_ON_STREAM, how="semi"),
         "resumed": _resumed(cuts),

@@ -10,7 +10,7 @@ from schemas.wire import LATEST_ORDER_ACK_NS
 from udfs.derive.columns import PLACE, in_one_only, is_on, number_of, row_key, signed
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.slots import cut_packets
-from udfs.derive.replay.acks import addressee, crowded
+from udfs.derive.replay.acks import addressee
 from udfs.derive.replay.coverage import select_unreadable
 from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
 from udfs.replay.timeline import BEFORE_ALL
@@ -71,11 +71,12 @@ def find_touched(
     came = now.placed.join(changes["messages"]["came"], on=PLACE, how="semi")
     acked = now.paired.join(changes["acks"]["came"].select(key=row_key()), on="key", how="semi")
     of_senders = pl.concat(of.select("scope_key", *SENDER_THERE) for of in (tallies, now.flows)).unique()
-    senders = pl.concat([*_of_changed_streams(of_senders, changes, ends_before, now), _of_crowds(tallies, came, now)])
+    senders = pl.concat(
+        [*_of_changed_streams(of_senders, changes, ends_before, now), _of_shared_acks(tallies, of_senders, now)]
+    )
     whole = (
         of_senders.join(senders, on=_SENDER, how="semi", nulls_equal=True),
         in_one_only(*(of.select("scope_key", "session_id").unique() for of in (tallies, now.flows))),
-        tallies.join(now.flows, on=(*_ON_STREAM, _SENDER, "session_id"), how="anti", nulls_equal=True),
         *_late(tallies, came, acked, of_senders),
     )
     touched = (
@@ -112,20 +113,13 @@ def _of_changed_streams(
     yield on_legs.join(now.legs, on=FLOW_KEY, how="semi", nulls_equal=True).select(_SENDER)
 
 
-def _of_crowds(tallies: pl.DataFrame, came: pl.DataFrame, now: Now) -> pl.DataFrame:
-    """Returns the senders that are new or gone on a session with acknowledgments that name no sender.
-
-    And all senders of such a session, if that has many and a message came.
-    """
+def _of_shared_acks(tallies: pl.DataFrame, of_senders: pl.DataFrame, now: Now) -> pl.DataFrame:
+    """Returns the senders on sessions with acknowledgments that name no sender, if one is new or gone there."""
     back = now.ends.select("stream_id", session_id=pl.concat_str("receiver", "sender", separator="->"))
     unaddressed = back.join(now.acks.filter(addressee().is_null()), on="stream_id", how="semi")
-    before, after = (of.select(SENDER_THERE).unique() for of in (tallies, now.flows))
-    crowds = crowded(pl.concat([before, after]).unique())
-    active = now.flows.join(came, on=_ON_STREAM, how="semi")
-    some = pl.concat(
-        [in_one_only(before, after), crowds.join(active, on="session_id", how="semi").select(SENDER_THERE)]
-    )
-    return some.join(unaddressed, on="session_id", how="semi").select(_SENDER)
+    changed = in_one_only(*(of.select(SENDER_THERE).unique() for of in (tallies, now.flows)))
+    shared = changed.join(unaddressed, on="session_id", how="semi")
+    return of_senders.join(shared, on="session_id", how="semi").select(_SENDER)
 
 
 def _late(
@@ -137,8 +131,7 @@ def _late(
     of_sender = of_senders.select("scope_key", _SENDER).unique()
     acked = acked.group_by(_SENDER).agg(pl.min("ns"))
     yield acked.join(of_sender, on=_SENDER).join(had, on="scope_key").filter(pl.col("ns") <= pl.col("last_ns"))
-    is_late = (pl.col("captured_ns") <= pl.col("last_ns")).fill_null(value=True)
-    yield came.join(had, on="scope_key").filter(is_late)
+    yield came.join(had, on="scope_key").filter(pl.col("captured_ns") <= pl.col("last_ns"))
     yield came.join(on_stream, on=_ON_STREAM).filter(pl.col("stream_offset") <= pl.col("last_offset"))
 
 
@@ -148,14 +141,10 @@ def _by_sequence(tallies: pl.DataFrame, changes: Mapping[str, Frames], now: Now)
     yield now.placed.join(cut, on=PLACE, how="semi").select("scope_key", "sequence")
     waiting = tallies.filter(pl.col("late") > 0)
     both = waiting.join(now.watched, on=SENDER_THERE, how="left", nulls_equal=True, suffix="_now")
-    until, until_now, whole, whole_now = map(
-        pl.col, ("watched_ns", "watched_ns_now", "answers_whole", "answers_whole_now")
-    )
-    are_overdue = (
-        (of - pl.col("last_captured_ns") > LATEST_ORDER_ACK_NS).fill_null(value=False) for of in (until, until_now)
-    )
-    waits = until.ne_missing(until_now) & ~pl.all_horizontal(are_overdue)
-    yield both.filter(whole.ne_missing(whole_now) | waits).select("scope_key", "sequence")
+    watched = pl.col("watched_ns")
+    waits = ~(watched - pl.col("last_captured_ns") > LATEST_ORDER_ACK_NS).fill_null(value=False)
+    seen_longer, seen_otherwise = (pl.col(of).ne_missing(pl.col(f"{of}_now")) for of in ("watched_ns", "answers_whole"))
+    yield both.filter(seen_otherwise | (waits & seen_longer)).select("scope_key", "sequence")
 
 
 def _by_unread_bytes(

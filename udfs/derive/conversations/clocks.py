@@ -172,7 +172,7 @@ def sides_of_skews(shown: pl.DataFrame, skews: pl.DataFrame) -> pl.DataFrame:
 
 @derives(("scope_key",))
 def disputed_in_scopes(messages: pl.DataFrame) -> pl.DataFrame:
-    """Returns the keys and senders of the messages in doubt among those of whole scopes, which `scope_key` names.
+    """Returns the PLACE of the messages in doubt among those of whole scopes, which `scope_key` names.
 
     They may have come before or after another one of their scope: that is on a connection in another capture, and
     nearer in time than the skew between the two captures (`skews_of`).
@@ -186,6 +186,6 @@ def disputed_in_scopes(messages: pl.DataFrame) -> pl.DataFrame:
         messages.filter(time.is_not_null())
         .sort("captured_ns")
         .filter(pl.min_horizontal(time - before, after - time) < pl.col("skew_ns"))
-        .select("source_queue_manager", "stream_id", "stream_offset")
+        .select(PLACE)
         .unique()
     )

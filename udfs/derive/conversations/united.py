@@ -5,12 +5,10 @@ Also by clocks that never step back. One look finds whether there is anything to
 
 import polars as pl
 
-from schemas.ingest import Stage
 from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE, RANGE, nanoseconds
 from udfs.derive.conversations.clocks import find_steps
 from udfs.derive.conversations.copies import known_connections, same_beginning, stream_copies, vague_streams
 from udfs.derive.frames import Frames, derives
-from udfs.derive.replay.coverage import select_unreadable
 
 COUNTING = "counting_stream"
 """The stream that counts, of a stream of which there are copies, and of each copy."""
@@ -49,32 +47,28 @@ def choose_streams(pairs: pl.DataFrame, connections: pl.DataFrame) -> Frames:
 def unite_streams(
     copies: pl.DataFrame,
     streams: pl.DataFrame,
-    stream_gaps: pl.DataFrame,
-    quarantine: pl.DataFrame,
+    unread: pl.DataFrame,
     handshakes: pl.DataFrame,
     messages: pl.DataFrame,
     acks: pl.DataFrame,
 ) -> Frames:
     """Unites streams that count with their copies: all rows of any of these, to which COUNTING was added.
 
-    It returns rows of STREAMS, STREAM_GAPS, QUARANTINE and HANDSHAKES in place of these; as `placed` and `differences`
+    It returns rows of STREAMS, HANDSHAKES and `coverage.unread_ranges` in place of these; as `placed` and `differences`
     what `_placed` and `_between_captures` return; and as `copied` those columns of ENDS in which a copy differs from
     its stream.
     """
-    quarantine = select_unreadable(quarantine)
-    unread = _unread_by_all(copies, streams, stream_gaps, quarantine)
-    missing = unread.filter("missing").drop("missing")
     packets = pl.concat(of.select(*PLACE, "captured_ns", "capture_id") for of in (messages, acks))
     of_copies = _moved(packets, copies)
     both = of_copies.join(packets, left_on=["at_stream", "at_offset"], right_on=PLACE, suffix="_counted")
     both = both.with_columns(ahead_ns=pl.col("captured_ns") - pl.col("captured_ns_counted"))
     named = handshakes.drop(COUNTING).join(copies.select(_SIDES), on="stream_id", how="left")
+    unread_by_all = _unread_by_all(copies, streams, unread)
     return {
-        "placed": _placed(_lacked(of_copies, streams, stream_gaps, quarantine), both),
+        "placed": _placed(_lacked(of_copies, streams, unread), both),
         "differences": _between_captures(both),
-        "streams": _whole(streams.drop(COUNTING), copies, missing),
-        "stream_gaps": missing,
-        "quarantine": unread.filter(~pl.col("missing")).drop("missing").with_columns(stage=pl.lit(Stage.FRAMING.value)),
+        "streams": _whole(streams.drop(COUNTING), copies, unread_by_all.filter("missing")),
+        "unread": unread_by_all,
         "handshakes": named.with_columns(stream_id=pl.coalesce("copy_of", "stream_id")).drop("copy_of"),
         "copied": streams.join(copies, on="stream_id").select(
             *("stream_id", "connection_id", "copy_of", "mid_stream", "recovered_bytes", "missing_bytes"),
@@ -93,17 +87,15 @@ def _moved(rows: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _lacked(
-    of_copies: pl.DataFrame, streams: pl.DataFrame, stream_gaps: pl.DataFrame, quarantine: pl.DataFrame
-) -> pl.DataFrame:
+def _lacked(of_copies: pl.DataFrame, streams: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
     """Returns the rows of copies in whose place the stream that counts has no rows at all."""
     low, size = pl.col("stream_offset"), pl.col("recovered_bytes") + pl.col("missing_bytes")
-    ranges = [of.select("stream_id", low=low, high=low + pl.col("length")) for of in (stream_gaps, quarantine)]
+    ranges = unread.select("stream_id", low=low, high=low + pl.col("length"))
     around = (streams.select("stream_id", low=a, high=b) for a, b in ((-_FAR, _NONE), (size, _FAR)))
     return (
         of_copies.sort("at_offset")
         .join_asof(
-            pl.concat([*ranges, *around]).sort("low"),
+            pl.concat([ranges, *around]).sort("low"),
             left_on="at_offset",
             right_on="low",
             by_left="at_stream",
@@ -147,15 +139,9 @@ def _between_captures(both: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _unread_by_all(
-    copies: pl.DataFrame, streams: pl.DataFrame, stream_gaps: pl.DataFrame, quarantine: pl.DataFrame
-) -> pl.DataFrame:
-    """Returns `stream_id`, `stream_offset`, `length` and `missing` of what neither a stream nor a copy of it has.
-
-    `missing`: no capture has the bytes of the stream that counts; else they are in quarantine.
-    """
-    gaps = stream_gaps.select(*RANGE, missing=_ONE)
-    ranges = pl.concat([gaps, quarantine.select(*RANGE, missing=_NONE)])
+def _unread_by_all(copies: pl.DataFrame, streams: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
+    """Returns the unread ranges of the streams that count, without what a copy has."""
+    ranges = unread.select(*RANGE, pl.col("missing").cast(pl.Int64))
     own = ranges.join(copies, on="stream_id", how="anti").with_columns(unread=_ONE, held=_NONE)
     size = pl.col("recovered_bytes") + pl.col("missing_bytes")
     extents = streams.select("stream_id", stream_offset=_NONE, length=size, held=_ONE)

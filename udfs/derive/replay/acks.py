@@ -7,7 +7,7 @@ from schemas.judging import ACK, ACKNOWLEDGED
 from udfs.derive.columns import ACK_PAIR, number_of, row_key, signed
 from udfs.derive.frames import derives
 from udfs.derive.replay.ends import known_guid
-from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
+from udfs.derive.replay.scopes import SENDER_THERE
 
 OF_ACKS = (
     *("stream_id", "stream_offset", "captured_ns", "ack_type", "source_queue_manager", "source_guid"),
@@ -15,36 +15,22 @@ OF_ACKS = (
 )
 """Columns of ACKS that pairing needs."""
 MOST_SENDERS = 16
-"""Senders of a session that an OrderAck without an addressee may be for. A session behind a router has thousands."""
+"""Senders of a session that an OrderAck without an addressee may be for.
+
+Behind a router a session has thousands. There OrderAcks have addressees, since nothing that is routed has the direct
+form.
+"""
 
 
-def crowded(flows: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows of the sessions on which more than MOST_SENDERS have messages.
-
-    `flows` need a SENDER_THERE.
-    """
-    senders = pl.col("source_queue_manager").drop_nulls().n_unique()
-    sessions = flows.group_by("session_id").agg(senders.alias("senders")).filter(pl.col("senders") > MOST_SENDERS)
-    return flows.join(sessions, on="session_id", how="semi")
-
-
-@derives(("stream_id",), columns={"messages": (*FLOW_KEY, "tx_sequence_id")})
-def sequences_used(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Returns each `session_id`, `source_queue_manager` and `sequence` (`signed`) that messages of these flows have."""
-    sequence = signed(pl.col("tx_sequence_id")).alias("sequence")
-    return with_flow(messages, flows, "session_id").select(*SENDER_THERE, sequence).unique()
-
-
-@derives(("stream_id",), ("flows", "used"), {"acks": OF_ACKS})
-def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame, used: pl.DataFrame) -> pl.DataFrame:
+@derives(("stream_id",), ("senders",), {"acks": OF_ACKS})
+def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, senders: pl.DataFrame) -> pl.DataFrame:
     """Returns acknowledgments with `receiver` and `source_queue_manager`, which are a pair, and what they acknowledge.
 
     One row per ACKS row and pair: `ack_type`, `sequence` (`signed`), `number`, `ns`, `key` and, of a FinalAck, its
     `message_class` and the `message_number` of the message ID that it names.
     Messages may know the acknowledging queue manager by its GUID or by its stream's name for it, so each name makes a
-    pair. A FinalAck names the original sender. An OrderAck in the direct form names no addressee: it is for every
-    sender in `flows` (SENDER_THERE) whose messages went the other way on its session. On a `crowded` one it is for
-    those who used its sequence there, unless these are too many: `used` are the rows of such sessions, with `sequence`.
+    pair. A FinalAck names the original sender. An OrderAck in the direct form names no addressee: it is for all of the
+    `senders` whose messages went the other way on its session, unless these are more than MOST_SENDERS.
     """
     rows = (
         acks.filter(pl.col("captured_ns").is_not_null())
@@ -64,7 +50,8 @@ def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, flows: pl.DataFrame, used:
         )
     )
     names_none = pl.col("source_queue_manager").is_null()
-    paired = pl.concat([rows.filter(~names_none), *_for_senders(rows.filter(names_none), flows, used)], how="diagonal")
+    for_all = rows.filter(names_none).drop("source_queue_manager").join(_few_senders(senders), on="session_id")
+    paired = pl.concat([rows.filter(~names_none), for_all], how="diagonal")
     is_other = pl.col("named_sender").ne_missing(pl.col("sender"))
     by_both = [paired.with_columns(receiver="sender"), paired.filter(is_other).with_columns(receiver="named_sender")]
     return pl.concat(by_both).drop("sender", "named_sender", "session_id")
@@ -84,19 +71,10 @@ def _is_final() -> pl.Expr:
     return pl.col("ack_type") == PacketType.FINAL_ACK.value
 
 
-def _for_senders(acks: pl.DataFrame, flows: pl.DataFrame, used: pl.DataFrame) -> list[pl.DataFrame]:
-    """Returns acknowledgments without an addressee, for each of the senders that they may be for."""
-    acks = acks.drop("source_queue_manager")
-    of_session = _few_senders(flows, "session_id")
-    for_all = acks.join(of_session, on="session_id")
-    others = acks.join(of_session, on="session_id", how="anti")
-    return [for_all, others.join(_few_senders(used, "session_id", "sequence"), on=["session_id", "sequence"])]
-
-
-def _few_senders(flows: pl.DataFrame, *key: str) -> pl.DataFrame:
-    """Returns the senders of each key that has at most MOST_SENDERS."""
-    senders = flows.select(*key, "source_queue_manager").drop_nulls("source_queue_manager").unique()
-    return senders.filter(pl.len().over(key) <= MOST_SENDERS)
+def _few_senders(senders: pl.DataFrame) -> pl.DataFrame:
+    """Returns each SENDER_THERE of the sessions that have at most MOST_SENDERS."""
+    named = senders.select(SENDER_THERE).drop_nulls("source_queue_manager").unique()
+    return named.filter(pl.len().over("session_id") <= MOST_SENDERS)
 
 
 def select_order_acks(acknowledgments: pl.DataFrame) -> pl.DataFrame:

@@ -7,8 +7,9 @@ from udfs.derive.columns import RANGE, count_if
 
 
 def unread_ranges(stream_gaps: pl.DataFrame, quarantine: pl.DataFrame) -> pl.DataFrame:
-    """Returns `stream_id`, `stream_offset` and `length` of each range of stream bytes that is missing or unreadable."""
-    return pl.concat([stream_gaps.select(RANGE), select_unreadable(quarantine).select(RANGE)])
+    """Returns the RANGE of stream bytes that are `missing`, or else unreadable."""
+    both = ((stream_gaps, True), (select_unreadable(quarantine), False))
+    return pl.concat(rows.select(*RANGE, missing=pl.lit(is_missing)) for rows, is_missing in both)
 
 
 def select_unreadable(quarantine: pl.DataFrame) -> pl.DataFrame:

@@ -7,11 +7,10 @@ import polars as pl
 
 from schemas.judging import MARK, PLACED
 from schemas.replay import Scope
-from udfs.derive.columns import ACK_PAIR, count, number_of, signed
-from udfs.derive.frames import derives, to_frame
+from udfs.derive.columns import ACK_PAIR, are_in, count, number_of, signed
+from udfs.derive.frames import Frames, derives, to_frame
 from udfs.derive.replay.acks import message_number
-from udfs.derive.replay.initial_states import choose_states
-from udfs.derive.replay.scopes import FLOW_KEY, NUMBERS, with_flow
+from udfs.derive.replay.scopes import FLOW_KEY, NUMBERS, numbered, with_flow
 from udfs.replay.timeline import BEFORE_ALL, STREAM_END
 
 STREAM = ("scope_no", "stream_no")
@@ -59,44 +58,35 @@ def number_streams(
     flows: pl.DataFrame,
     unread: pl.DataFrame,
     ends: pl.DataFrame,
+    legs: pl.DataFrame,
     resumed: pl.DataFrame,
     every_flow: pl.DataFrame,
-) -> pl.DataFrame:
+) -> Frames:
     """Adds `scope_no`, `stream_no` (1, 2, … in a scope), `pair_no` (receiver and original sender) and `has_messages`.
 
-    A stream with unread ranges counts for each scope of its session that is not `doubtful`, even if it carried no
-    message of the scope: then it has a row that is not in `flows`, with `has_messages` false. Where a scope is
-    `resumed` (`settled.settle`), streams without messages that began before do not count, and BEFORE says what its
-    verdicts count more than those from there on tell. Fails if two scopes or pairs have the same hash.
+    A stream with unread ranges counts for each scope of its session, even if it carried no message of the scope: then
+    it has a row that is not in `flows`, with `has_messages` false. But `doubtful_scopes` are judged as if a range lay
+    before each of their messages. Where a scope is `resumed` (`settled.settle`), BEFORE says what its verdicts count
+    more than those from there on tell.
+
+    These rows are `streams`; `legs` are the `_scopes_of_legs`.
     """
-    shared = flows.filter(pl.col("doubtful").is_null())
-    scopes = _shared_scopes(every_flow.join(shared, on="scope_key", how="semi"))
-    began = resumed.select("scope_key", "began_ns")
-    silent = _broken_streams(unread, ends).join(scopes, on="session_id").join(began, on="scope_key", how="left")
-    silent = silent.filter((pl.col("first_ns") >= pl.col("began_ns")).fill_null(value=True)).drop("began_ns")
+    doubtful = doubtful_scopes(flows, unread, ends, legs)
+    scopes = _shared_scopes(
+        every_flow.join(flows, on="scope_key", how="semi").join(doubtful, on="scope_key", how="anti")
+    )
+    silent = _broken_streams(unread, ends).join(scopes, on="session_id")
     silent = silent.join(every_flow, on=["scope_key", "stream_id"], how="anti")
     both = [of.with_columns(pl.lit(there).alias("has_messages")) for of, there in ((flows, True), (silent, False))]
-    pair_no = number_of(*ACK_PAIR).alias("pair_no")
-    rows = pl.concat(both, how="diagonal").with_columns(_scope_no(), pair_no)
-    _fail_on_equal_hashes(rows, "scope_no", "scope_key")
-    _fail_on_equal_hashes(rows, "pair_no", *ACK_PAIR)
+    rows = numbered(numbered(pl.concat(both, how="diagonal"), ("scope_key",), "scope_no"), ACK_PAIR, "pair_no")
     stream = ["scope_no", "first_ns", "stream_id"]
     nth = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("scope_no")
-    numbered = rows.select(stream).unique().sort(stream).with_columns(nth.alias("stream_no"))
+    in_order = rows.select(stream).unique().sort(stream).with_columns(nth.alias("stream_no"))
     before = resumed.select("scope_key", arrivals_before="last_order", missing_before="missing")
-    placed = rows.join(numbered, on=stream, nulls_equal=True).join(before, on="scope_key", how="left")
-    return placed.with_columns(pl.col(BEFORE).fill_null(0))
-
-
-def _scope_no() -> pl.Expr:
-    return number_of("scope_key").alias("scope_no")
-
-
-def _fail_on_equal_hashes(rows: pl.DataFrame, number: str, *names: str) -> None:
-    shared = rows.unique([number, *names]).filter(pl.col(number).is_duplicated())
-    if not shared.is_empty():
-        message = f"Two scopes or pairs have the same hash; one is {shared['scope_key'][0]}"
-        raise ValueError(message)
+    placed = rows.join(in_order, on=stream, nulls_equal=True).join(before, on="scope_key", how="left")
+    is_doubtful = are_in(placed, doubtful).alias("doubtful")
+    streams = placed.with_columns(pl.col(BEFORE).fill_null(0), is_doubtful)
+    return {"streams": streams, "legs": _scopes_of_legs(legs, streams, every_flow)}
 
 
 @derives(("stream_id",), columns={"messages": (*FLOW_KEY, *NUMBERS, "stream_offset", "captured_ns", "message_id")})
@@ -111,9 +101,9 @@ def marks(
     """Returns rows of PLACED: what stands on the streams of each scope, and counts where a message may be missing.
 
     That is each range of unread bytes; and just before each of the `disputed` messages, each message of a `doubtful`
-    scope, and, at its time, each message on unknown legs that may have reached the scope's receiver: `legs` are rows of
-    `scopes_of_legs`. States before the first messages are `initial_marks`. `behind` are messages of the scopes that are
-    not judged, which stand before all others on their streams.
+    scope, and, at its time, each message on unknown legs that may have reached the scope's receiver: `legs` and
+    `streams` are those of `number_streams`. States before the first messages are `initial_marks`. `behind` are messages
+    of the scopes that are not judged, which stand before all others on their streams.
     """
     places = messages.select(
         *(*FLOW_KEY, "stream_offset", "captured_ns"),
@@ -128,13 +118,12 @@ def marks(
     settled = behind.join(of_flows, on=["scope_key", "stream_id"]).with_columns(
         missing=pl.lit(0, pl.Int64), is_settled=pl.lit(value=True)
     )
-    doubted = places.join(disputed, on=["source_queue_manager", "stream_id", "stream_offset"], how="semi")
+    is_doubted = pl.col("doubtful") | are_in(arrived, disputed)
     rows = _marks_of(
         arrived.with_columns(
             pl.coalesce("captured_ns", "first_ns").alias("at_ns"), pl.lit(0, pl.Int64).alias("missing")
         ),
-        _rows_before(arrived.filter("doubtful")),
-        _rows_before(with_flow(doubted, flows, *STREAM)),
+        _rows_before(arrived.filter(is_doubted)),
         settled,
         _unread_rows(pl.concat([arrived.select(_PLACE), settled.select(_PLACE)]), unread),
         _stream_end_rows(unread, streams),
@@ -215,14 +204,14 @@ def _stream_end_rows(unread: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFram
     )
 
 
-def scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame, every_flow: pl.DataFrame) -> pl.DataFrame:
+def _scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame, every_flow: pl.DataFrame) -> pl.DataFrame:
     """Returns each FLOW_KEY of unknown legs with each scope that its messages may belong to.
 
     That is a scope of the same sender and destination queue, or of a whole session with the queue manager that the
     messages name; nulls are equal. Scopes that are `doubtful` are left out; none of the others is resumed. `legs` are
     rows of `scopes.find_flows`, `streams` of `number_streams`.
     """
-    scopes = streams.filter(pl.col("has_messages") & pl.col("doubtful").is_null())
+    scopes = streams.filter(pl.col("has_messages") & ~pl.col("doubtful"))
     of_scope = scopes.select("scope_key", "scope_no").unique()
     scopes = every_flow.join(of_scope, on="scope_key")
     by_session = pl.col("replay_scope") == Scope.SESSION.value
@@ -252,17 +241,19 @@ def _rows_before(arrived: pl.DataFrame) -> pl.DataFrame:
     return arrived.select(*STREAM, pl.col("stream_offset") - 1, pl.lit(1, pl.Int64).alias("missing"))
 
 
-def initial_marks(firsts: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
+def initial_marks(firsts: pl.DataFrame, resumed: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     """Returns a row of PLACED before all messages of each scope with an initial state, on stream number 0.
 
-    Where it is `resumed`, that is the scope's first stream, so the next one is a further one. `firsts` are rows of
-    `initial_states.with_order_acks`, `resumed` those of `settled.settle`.
+    That is what the last OrderAck before the scope's first message names. Where a scope is `resumed`, the state stands
+    for its first stream, so that the next one is a further one. `firsts` are rows of `initial_states.with_order_acks`,
+    `resumed` those of `settled.settle`, `streams` those of `number_streams`.
     """
     zero = pl.lit(0, pl.Int64)
-    place = (_scope_no(), *(zero.alias(name) for name in ("stream_no", "stream_offset", "missing")))
+    place = (pl.col("scope_no"), *(zero.alias(name) for name in ("stream_no", "stream_offset", "missing")))
+    last = firsts.drop_nulls("ns").sort("ns", "sequence", "number").unique("scope_no", keep="last", maintain_order=True)
     rows = _marks_of(
-        choose_states(firsts).select(*place, "sequence", "number", at_ns="ns"),
-        resumed.select(
+        last.select(*place, "sequence", "number", at_ns="ns"),
+        resumed.join(streams.select("scope_key", "scope_no").unique(), on="scope_key").select(
             *place,
             at_ns="began_ns",
             mid_stream=pl.lit(value=False),

@@ -104,7 +104,7 @@ def _senders_by_session(flows: pl.DataFrame, messages: pl.DataFrame) -> pl.DataF
     queue = pl.col("destination_queue")
     several = flows.group_by(SENDER_THERE).agg(queue.min() < queue.max()).filter("destination_queue")
     asked = flows.join(several, on="source_queue_manager", how="semi")
-    asked = _numbered(_numbered(asked, SENDER_THERE, "by_session"), _QUEUE, "by_queue")
+    asked = numbered(numbered(asked, SENDER_THERE, "by_session"), _QUEUE, "by_queue")
     scopes = ("by_session", "by_queue")
     numbers = with_flow(messages.select(*FLOW_KEY, *NUMBERS), asked, *scopes).drop(FLOW_KEY)
     in_session, in_queue = (_predecessors_found(numbers, scope) for scope in scopes)
@@ -114,9 +114,10 @@ def _senders_by_session(flows: pl.DataFrame, messages: pl.DataFrame) -> pl.DataF
     return asked.join(more, on="by_session", how="semi").select(SENDER_THERE).unique()
 
 
-def _numbered(flows: pl.DataFrame, names: tuple[str, ...], number: str) -> pl.DataFrame:
+def numbered(flows: pl.DataFrame, names: tuple[str, ...], number: str) -> pl.DataFrame:
     """Adds a `number` that those rows share which have the same names."""
-    return flows.join(flows.select(names).unique().with_row_index(number), on=names, nulls_equal=True)
+    named = flows.select(names).unique(maintain_order=True).with_row_index(number)
+    return flows.join(named.with_columns(pl.col(number).cast(pl.Int64)), on=names, nulls_equal=True)
 
 
 def _predecessors_found(numbers: pl.DataFrame, scope: str) -> pl.DataFrame:

@@ -6,6 +6,7 @@ from pandas.util import hash_array
 
 from schemas.replay import VERDICTS, Reason
 from udfs.derive.columns import PLACE, are_in, quotient, timestamp, tx_sequence, unsigned
+from udfs.derive.frames import derives
 from udfs.derive.replay.marks import BEFORE, STREAM
 from udfs.derive.replay.scopes import CONTENT, FLOW_KEY, with_flow
 
@@ -14,12 +15,16 @@ _HASHED_AT_ONCE = 1 << 14
 """Messages whose content is held as text."""
 
 
-def verdict_rows(proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+@derives(("stream_id", "piece"))
+def verdict_rows(
+    proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame, disputed: pl.DataFrame
+) -> pl.DataFrame:
     """Returns rows of VERDICTS: MESSAGES, each with what its row of PROVEN says.
 
     `proven` are rows of PROVEN, no two of which hold the same offset of a stream and scope. `streams` are rows of
-    `marks.number_streams`.
+    `marks.number_streams`. A `disputed` message that cannot be judged says that clocks are why.
     """
+    streams = streams.drop("piece").unique()
     rows = messages.select(*FLOW_KEY, "stream_offset").with_row_index("row")
     places = with_flow(rows, streams.filter("has_messages"), *STREAM, "session_id", "scope_key", *BEFORE)
     runs = proven.with_columns(tx_sequence(unsigned(pl.col("sequence"))).alias("tx_sequence")).drop("sequence")
@@ -46,7 +51,9 @@ def verdict_rows(proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataF
         ],
         how="horizontal",
     )
-    return rows.with_columns(**_values()).select(VERDICTS.names)
+    by_clocks = (pl.col("reason") == Reason.CAPTURE_GAP.value) & are_in(rows, disputed.select(PLACE))
+    reason = pl.when(by_clocks).then(pl.lit(Reason.CLOCKS_DIFFER.value)).otherwise("reason")
+    return rows.with_columns(reason=reason, **_values()).select(VERDICTS.names)
 
 
 def _content_hashes(messages: pl.DataFrame) -> pl.Series:
@@ -72,11 +79,3 @@ def _values() -> dict[str, pl.Expr]:
         "covered_at": timestamp(pl.col("covered_ns")),
         "assumed": pl.col("in_doubt") & ~(pl.col("doubt_ended_ns") < captured).fill_null(False),
     }
-
-
-def with_disputes(verdicts: pl.DataFrame, disputed: pl.DataFrame) -> pl.DataFrame:
-    """Returns VERDICTS in which the `disputed` messages that cannot be judged say that clocks are why."""
-    is_gap = pl.col("reason") == Reason.CAPTURE_GAP.value
-    in_doubt = are_in(verdicts, disputed.select(PLACE))
-    reason = pl.when(is_gap & in_doubt).then(pl.lit(Reason.CLOCKS_DIFFER.value)).otherwise("reason")
-    return verdicts.with_columns(reason.alias("reason"))

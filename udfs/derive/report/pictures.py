@@ -80,7 +80,7 @@ def order_acks(acks: pl.DataFrame, ends: pl.DataFrame, asked: pl.DataFrame) -> p
     for the senders that are drawn of its session.
     """
     sequences = asked.with_columns(signed(pl.col("tx_sequence_id")).alias("sequence"))
-    pairs = select_order_acks(pair_acks(acks, ends, asked, sequences))
+    pairs = select_order_acks(pair_acks(acks, ends, asked))
     found = pairs.join(sequences, on=[*ACK_PAIR, "sequence"])
     return found.select(*PICTURE, "ns", "number").unique()
 
