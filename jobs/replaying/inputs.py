@@ -10,7 +10,14 @@ from schemas.replay import Scope
 from udfs.derive.facts.arrivals import watched_sessions
 from udfs.derive.replay.acks import answered, pair_acks
 from udfs.derive.replay.ends import find_ends
-from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, find_flows, scoped_flows
+from udfs.derive.replay.scopes import (
+    FLOW_KEY,
+    SENDER_THERE,
+    arrived,
+    find_flows,
+    scoped_flows,
+    senders_to_several_queues,
+)
 
 _NUMBERS = ("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number")
 OF_SCOPES = (*(*FLOW_KEY, *_NUMBERS, "stream_offset", "captured_ns", "capture_id", "message_id", "tx_transaction_id"),)
@@ -45,8 +52,10 @@ def read_inputs(united: Conversations[T], scope: Scope) -> Inputs[T]:
     narrow = engine.select(united.messages, "transactional", *OF_SCOPES)
     messages = engine.where(narrow, "transactional")
     ends = engine.one(find_ends, streams=united.streams, handshakes=united.handshakes)
-    found = engine.derive(find_flows, messages=messages, ends=ends)
-    flows = engine.one(partial(scoped_flows, scope=scope), flows=found["flows"], messages=messages)
+    found = engine.derive(find_flows, messages=engine.one(arrived, messages=messages), ends=ends)
+    several = engine.expect_few(engine.one(senders_to_several_queues, flows=found["flows"]))
+    of_several = engine.join(messages, several, ["source_queue_manager"], "semi")
+    flows = engine.one(partial(scoped_flows, scope=scope), flows=found["flows"], messages=of_several)
     paired = pair(engine, united.acks, ends, flows)
     disputed = united.disputed(messages, flows)
     return Inputs(messages, ends, united.every_end(ends), flows, found["legs"], united.unread, paired, disputed)

@@ -35,27 +35,31 @@ TRANSACTIONAL = tuple(
 """The columns of MESSAGES that the replay reads."""
 
 
-@derives(("stream_id",), columns={"messages": (*FLOW_KEY, "stream_offset", "captured_ns", "tx_sequence_id")})
+@derives(columns={"messages": (*FLOW_KEY, "stream_offset", "captured_ns", "tx_sequence_id")}, in_parts=True)
+def arrived(messages: pl.DataFrame) -> pl.DataFrame:
+    """Returns per FLOW_KEY how many of some messages `arrived`; and `offset`, `ns` and `sequence` of the first."""
+    first = pl.col("captured_ns", "tx_sequence_id").min_by("stream_offset")
+    return (
+        messages.group_by(FLOW_KEY)
+        .agg(count().alias("arrived"), pl.col("stream_offset").min().alias("offset"), first)
+        .select(*FLOW_KEY, "arrived", "offset", ns="captured_ns", sequence=signed(pl.col("tx_sequence_id")))
+    )
+
+
+@derives(("stream_id",))
 def find_flows(messages: pl.DataFrame, ends: pl.DataFrame) -> Frames:
     """Returns as `flows` one row per FLOW_KEY of transactional messages at their final destination.
 
-    Each has the ends of its stream, the count of its messages `arrived`, and `first`: offset, time and sequence
-    (`signed`) of its first message. Those whose leg is unknown are `legs` instead: their messages may be passing
-    through a router, because nothing names the receiver.
+    `messages` are the rows of `arrived`. Each flow has the ends of its stream, the count of its messages, and `first`:
+    offset, time and sequence (`signed`) of its first message. Those whose leg is unknown are `legs` instead: their
+    messages may be passing through a router, because nothing names the receiver.
     """
-    offset = pl.col("stream_offset")
+    first = pl.struct("offset", "ns", "sequence").min_by("offset").alias("first")
     found = (
         messages.group_by(FLOW_KEY)
-        .agg(
-            count().alias("arrived"),
-            offset.min().alias("offset"),
-            pl.col("captured_ns").get(offset.arg_min()).alias("ns"),
-            pl.col("tx_sequence_id").get(offset.arg_min()).alias("sequence"),
-        )
-        .with_columns(pl.struct("offset", "ns", signed(pl.col("sequence"))).alias("first"))
+        .agg(pl.col("arrived").sum(), first)
         .join(ends, on="stream_id")
         .filter(~passes_through())
-        .drop("offset", "ns", "sequence")
     )
     return {"flows": found.filter(~receiver_is_unknown()), "legs": found.filter(receiver_is_unknown())}
 
@@ -75,8 +79,8 @@ def with_scopes(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
 def scoped_flows(flows: pl.DataFrame, messages: pl.DataFrame, scope: Scope) -> pl.DataFrame:
     """Adds `replay_scope` and `scope_key` to flows whose leg is known.
 
-    A `scope_key` is readable text. Sequences are end to end, so each key names the original sender. `messages` are
-    transactional ones, which only `auto` reads.
+    A `scope_key` is readable text. Sequences are end to end, so each key names the original sender. `messages` are the
+    transactional ones of `senders_to_several_queues`, which only `auto` reads.
     """
     if scope is Scope.AUTO:
         chosen = _senders_by_session(flows, messages).with_columns(pl.lit(Scope.SESSION.value).alias("replay_scope"))
@@ -90,6 +94,16 @@ def scoped_flows(flows: pl.DataFrame, messages: pl.DataFrame, scope: Scope) -> p
     return scoped.with_columns(pl.when(is_session).then(by_session).otherwise(by_queue).alias("scope_key"))
 
 
+def senders_to_several_queues(flows: pl.DataFrame) -> pl.DataFrame:
+    """Returns each `source_queue_manager` that sent to several queues on some session.
+
+    Only for these, scopes differ: to one queue, `queue` finds whatever `session` does.
+    """
+    queue = pl.col("destination_queue")
+    several = flows.group_by(SENDER_THERE).agg(queue.min() < queue.max()).filter("destination_queue")
+    return several.select("source_queue_manager").unique()
+
+
 def _words(*names: str) -> pl.Expr:
     return pl.concat_str(*names, separator=" ", ignore_nulls=True)
 
@@ -98,12 +112,9 @@ def _senders_by_session(flows: pl.DataFrame, messages: pl.DataFrame) -> pl.DataF
     """Returns each SENDER_THERE for which `auto` means `session`.
 
     Under that scope more of its messages find their predecessor than under `queue`. One is found where any message of
-    the scope has its number, at any time, on any session. Only senders that sent to several queues on some session are
-    looked at: to one queue, `queue` finds whatever `session` does.
+    the scope has its number, at any time, on any session.
     """
-    queue = pl.col("destination_queue")
-    several = flows.group_by(SENDER_THERE).agg(queue.min() < queue.max()).filter("destination_queue")
-    asked = flows.join(several, on="source_queue_manager", how="semi")
+    asked = flows.join(senders_to_several_queues(flows), on="source_queue_manager", how="semi")
     asked = numbered(numbered(asked, SENDER_THERE, "by_session"), _QUEUE, "by_queue")
     scopes = ("by_session", "by_queue")
     numbers = with_flow(messages.select(*FLOW_KEY, *NUMBERS), asked, *scopes).drop(FLOW_KEY)
