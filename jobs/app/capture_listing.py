@@ -204,38 +204,41 @@ def _local_files(folder: str) -> Iterator[str]:
     Raises:
         OSError: the folder itself cannot be listed.
     """
+
+    def leave_out(error: OSError) -> None:
+        if error.filename == folder:
+            raise error
+        warn(f"{error.filename} is left out, because it cannot be listed: {error.strerror}.")
+
     if _local_kind(folder) is not fs.FileType.Directory:
         return
-    real = Path(folder).resolve()
-    seen = {_identity(outer.stat()) for outer in real.parents}
-    folders, links = [folder], deque[str]()
-    while folders or links:
-        place = folders.pop() if folders else links.popleft()
-        try:
-            identity = _identity(os.stat(place))  # noqa: PTH116 - a path that need not be UTF-8
-            with os.scandir(place) as found:
-                entries = sorted(found, key=lambda entry: entry.name) if identity not in seen else []
-        except OSError as error:
-            if place == folder:
-                raise
-            warn(f"{place} is left out, because it cannot be listed: {error.strerror}.")
-            continue
-        seen.add(identity)
-        for entry in entries:
-            if entry.name.startswith(_SKIPPED):
+    seen = {_identity(outer) for outer in map(str, Path(folder).resolve().parents)}
+    linked = deque([folder])
+    while linked:
+        for place, folders, names in os.walk(linked.popleft(), onerror=leave_out):
+            if _identity(place) in seen:
+                folders.clear()
                 continue
-            try:
-                kind = _kind(entry.stat())
-            except OSError as error:
-                warn(f"{entry.path} is left out, because it leads to no file: {error.strerror}.")
-                continue
-            if kind is fs.FileType.Directory:
-                (links if entry.is_symlink() else folders).append(entry.path)
-            elif kind is fs.FileType.File:
-                yield entry.path
-            else:
-                warn(f"{entry.path} is left out, because it is a pipe, a socket or a device.")
+            seen.add(_identity(place))
+            folders[:] = sorted(name for name in folders if not name.startswith(_SKIPPED))
+            linked += (path for path in (f"{place}/{name}" for name in folders) if Path(path).is_symlink())
+            for name in sorted(names):
+                if not name.startswith(_SKIPPED) and _is_file(f"{place}/{name}"):
+                    yield f"{place}/{name}"
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
+def _is_file(path: str) -> bool:
+    """Returns whether there is a file; says why anything else is left out."""
+    try:
+        is_file = _kind(os.stat(path)) is fs.FileType.File  # noqa: PTH116 - a path that need not be UTF-8
+    except OSError as error:
+        warn(f"{path} is left out, because it leads to no file: {error.strerror}.")
+        return False
+    if not is_file:
+        warn(f"{path} is left out, because it is a pipe, a socket or a device.")
+    return is_file
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)  # noqa: PTH116 - a path that need not be UTF-8
     return status.st_dev, status.st_ino

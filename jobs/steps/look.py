@@ -30,7 +30,6 @@ from udfs.derive.report.findings import worst_incidents
 
 _STEPS = 4
 _MB = 10**6
-_PROOF = ("role", "uri", "frame_number", "captured_at")
 
 
 def run(config: Config) -> Summary:
@@ -48,7 +47,6 @@ def run(config: Config) -> Summary:
             _write_report(engine, config, names)
         found = with_names(summary(engine, "", names), names)
         del found["tables"]
-        _add_proof(found, engine)
         found |= {"report": config.out} if config.out else {}
         return found | ({"rows": _rows(engine)} if config.json else {})
 
@@ -77,15 +75,6 @@ def _write_report(engine: InProcess, config: Config, names: Names) -> None:
     from jobs.steps import page  # noqa: PLC0415
 
     write_text(config.out, render(page.values(engine, config, "", names), names=names))
-
-
-def _add_proof(found: Summary, engine: InProcess) -> None:
-    """Adds to each incident that the summary tells the packets that prove it."""
-    witnesses = engine.read(INCIDENTS).select("incident_id", "witness")
-    proofs = dict(witnesses.iter_rows())
-    for incident in found.get("worst_incidents", ()):
-        packets = proofs[incident["incident_id"]]
-        incident["proof"] = [{name: _plain(packet[name]) for name in _PROOF} for packet in packets if packet["uri"]]
 
 
 def _rows(engine: InProcess) -> dict[str, list[dict[str, Any]]]:

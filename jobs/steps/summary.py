@@ -98,7 +98,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
 def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
     """Returns what a summary says of an incident: what happened, where, since when, from which machines, what to do.
 
-    Where numbers were used again, also what was `accepted_since`, of `accepted_by_sender`.
+    `proof` are the frames that show it. Where numbers were used again, also what was `accepted_since`, of `accepted_by_sender`.
     """
     addresses = [
         {name: sender[name] for name in ("address", "messages", "accepted", "lost", "suspected")}
@@ -114,6 +114,12 @@ def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
         "ended_at": _second(incident["ended_ns"]),
         "addresses": addresses,
         "go_to": [{"address": one} for one in machines_of(incident)],
+        "proof": [
+            {name: packet[name] for name in ("role", "uri", "frame_number")}
+            | {"captured_at": packet["captured_at"] and packet["captured_at"].isoformat()}
+            for packet in incident["witness"]
+            if packet["uri"]
+        ],
     }
     if incident["cause"] != Cause.NUMBER_REUSED:
         return told
