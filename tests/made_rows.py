@@ -1,125 +1,254 @@
-"""Makes the tables of a night with so many messages and scopes, which a benchmark of the replay reads.
+"""Makes the tables of a night with so many messages and scopes, which benchmarks of the replay read.
 
-One connection is ingested and decoded. Of its messages one is not captured, one comes twice, one comes too early and
-then again, and one number has expired. The tables hold copies of its rows: each copy is another connection, with a
-sender or a sequence of its own.
+Each run of 500 messages of a scope has one that is resent, two that are swapped and one number that expires.
 """
 
 from collections.abc import Iterator
-from itertools import chain
+from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from uuid import UUID
 
 import polars as pl
+import pyarrow as pa
+from bench_nights import BYTES_PER_MESSAGE
 from deltalake import write_deltalake
-from warehouses import derived
-from wiretap import ACK, Sent, handshake, pcap, records
 
-from jobs.simulator import build
-from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, QUARANTINE
-from schemas.messages import DECODED_TABLES
+from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
+from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES
+from schemas.table import Table
 from schemas.tables import INGESTED
-from udfs.derive.columns import UTC
-from udfs.derive.frames import Frames, to_arrow
+from schemas.wire import UNLIMITED
+from udfs.derive.columns import UTC as _US
+from udfs.derive.frames import to_arrow, to_frame
+from udfs.derive.replay.ends import NULL_GUID
+from udfs.derive.tables import with_columns_of
 
-_MOST = 500  # messages of a connection
-_ACKNOWLEDGED = 20  # messages per OrderAck
-_AT_ONCE = 500_000  # messages
-_RECEIVERS = 50
-_SENDER, _RECEIVER = (UUID(f"{letter}0000000-1234-5678-9abc-def012345678") for letter in "ab")
-_CLIENT = "10.0.0.1:50000"
-_SEQUENCE = 7 << 60
+_T0 = 1_700_000_000_000_000_000
+_ROUND = 500  # messages of a scope
+_NUMBERS = 499  # of a round
+_ROUNDS = 200  # of a sequence
+_ON_CONNECTION = 20_000  # messages of a scope per connection
 _SPACING_NS = 10_000_000
+_ACKNOWLEDGED = 20  # messages per OrderAck
+_LOST = 10_000  # messages, of which the capture misses one
+_QUEUES_OF_ONE = 10  # of so many senders one sends to two queues
+_RECEIVERS = 50
+_CAPTURE = "0123456789abcdef0123456789abcdef"
+_SIZE = 1000  # bytes of a packet
+_PACKET = ("stream_id", "stream_offset", "captured_at", "captured_ns", "first_frame", "last_frame")
+_PACKET_TYPES = {
+    MESSAGES: pl.lit("user_message"),
+    ACKS: pl.col("ack_type"),
+    HANDSHAKES: pl.col("handshake_type"),
+}
+_STEPS = ((100, 1), (101, -9), (200, 0), (201, 1), (202, -1), (203, -1), (300, -1))
+"""Of a round: up to which place, the number there, less the place."""
 
 
-def _numbers(count: int) -> list[int]:
-    """Returns the numbers of the messages in the order in which they are sent."""
-    numbers = list(range(1, count + 1))
-    if count >= _MOST:
-        numbers.remove(300)
-        numbers[200:202] = [202, 201, 202]  # refused, and sent again
-        numbers.insert(120, numbers[100])
-    return numbers
+def _guid(prefix: str, number: pl.Expr) -> pl.Expr:
+    """Returns the GUID of a generated queue manager."""
+    digits = number.cast(pl.String).str.zfill(7)
+    return pl.concat_str(pl.lit(prefix), digits, pl.lit("-1234-5678-9abc-def012345678"))
 
 
-def _packets(count: int) -> Iterator[tuple[bool, bytes]]:
-    """Yields who sends what: the server, or the client."""
-    yield False, build.establish_connection(_SENDER)
-    yield True, build.establish_connection(_SENDER, _RECEIVER)
-    numbers = _numbers(count)
-    for sent, number in enumerate(numbers, 1):
-        message = build.user_message(
-            _SENDER,
-            message_id=number,
-            destination=build.direct("OS:server\\private$\\orders"),
-            sequence=(_SEQUENCE, number, number - 1 if number - 1 in (0, *numbers) else number - 2),
-            transaction_id=number,
-            label=f"order {number}",
-            body=b"body",
+def _stream_id(*, forth: bool) -> pl.Expr:
+    near = pl.concat_str(pl.lit("10.0."), "scope", pl.lit(".1:"), (49_152 + pl.col("connection")).cast(pl.String))
+    far = pl.lit("10.9.0.1:1801")
+    return pl.concat_str(*((near, far) if forth else (far, near)), separator=">")
+
+
+def _sent(messages: int, scopes: int, low: int, high: int) -> pl.DataFrame:
+    """Returns a row per message from `low` to `high`: its `scope`, place `k` in it, numbers, connection and offset."""
+    of_scope = -(-messages // scopes)
+    k, scope, p = pl.col("k"), pl.col("scope"), pl.col("p")
+    whole = k + scope * 37 % _ROUND if of_scope < _ROUND else k
+    less = pl.lit(0)
+    for place, number in reversed(_STEPS):
+        less = pl.when(p < place).then(number).otherwise(less)
+    of_second = (scope % _QUEUES_OF_ONE == 1).cast(pl.Int64)
+    previous = pl.when((k == 0) | (pl.col("number") == 1)).then(0)
+    return (
+        pl.select(pl.int_range(low, high).alias("id"))
+        .select((pl.col("id") // of_scope).alias("scope"), (pl.col("id") % of_scope).alias("k"))
+        .with_columns(whole.alias("turn"))
+        .with_columns((pl.col("turn") % _ROUND).alias("p"), (k // _ON_CONNECTION).alias("connection"))
+        .with_columns((pl.col("turn") // _ROUND % _ROUNDS * _NUMBERS + p + less).alias("number"))
+        .with_columns(
+            previous.otherwise(pl.col("number") - pl.when(p == 300).then(2).otherwise(1)).alias("previous"),
+            (7_000_000_000_000_000_000 + scope * 1_000_000 + pl.col("turn") // (_ROUND * _ROUNDS))
+            .cast(pl.UInt64)
+            .alias("sequence"),
+            (k % _ON_CONNECTION * _SIZE).alias("offset"),
+            (_T0 + k * _SPACING_NS + scope).alias("ns"),
+            of_second.alias("second"),
+            _guid("a", scope - of_second).alias("source"),
+            _guid("b", scope % _RECEIVERS).alias("receiver"),
+            _stream_id(forth=True).alias("stream_id"),
         )
-        yield False, message
-        if sent % _ACKNOWLEDGED == 0:
-            of = {"message_id": number, "sequence_id": _SEQUENCE, "number": max(numbers[:sent])}
-            yield True, build.order_ack(_RECEIVER, sender=_SENDER, **of)  # type: ignore[arg-type] # all are int
+    )
 
 
-def _connection(count: int) -> Frames:
-    """Returns the tables of one connection."""
-    sent, place = handshake(1000, 5000), {False: 1001, True: 5001}
-    for by_server, packet in _packets(count):
-        sent.append(Sent(by_server, place[by_server], place[not by_server], ACK, packet))
-        place[by_server] += len(packet)
-    if count >= _MOST:
-        del sent[400]
-    with TemporaryDirectory() as folder:
-        capture = Path(folder, "one.pcap")
-        capture.write_bytes(pcap(records((one.frame() for one in sent), step_ns=_SPACING_NS)))
-        return derived(capture)
+def _connections(messages: int, scopes: int) -> pl.DataFrame:
+    """Returns one row per stream, two of each connection, with the count `n` of its messages and its times."""
+    of_scope = -(-messages // scopes)
+    scope, first, last = pl.col("scope"), pl.col("connection") * _ON_CONNECTION, pl.col("last")
+    of_second = (scope % _QUEUES_OF_ONE == 1).cast(pl.Int64)
+    ends = [(pl.col("ns_of") + place * _SPACING_NS) // 1000 for place in (first, last - 1)]
+    rows = pl.select(pl.int_range(-(-messages // of_scope)).alias("scope"))
+    counts = pl.min_horizontal(of_scope, messages - scope * of_scope)
+    both = pl.DataFrame({"from_initiator": [True, False]})
+    return (
+        rows.with_columns(
+            pl.int_ranges(0, (counts + _ON_CONNECTION - 1) // _ON_CONNECTION).alias("connection"),
+            counts.alias("of_scope"),
+        )
+        .explode("connection")
+        .with_columns(pl.min_horizontal((pl.col("connection") + 1) * _ON_CONNECTION, "of_scope").alias("last"))
+        .with_columns((last - first).alias("n"), (_T0 + scope).alias("ns_of"))
+        .with_columns(
+            *(at.cast(_US).alias(f"{end}_captured_at") for at, end in zip(ends, ("first", "last"), strict=True)),
+            _guid("a", scope - of_second).alias("source"),
+            _guid("b", scope % _RECEIVERS).alias("receiver"),
+            _stream_id(forth=True).alias("connection_id"),
+        )
+        .join(both, how="cross")
+        .with_columns(
+            pl.when("from_initiator").then("connection_id").otherwise(_stream_id(forth=False)).alias("stream_id")
+        )
+    )
+
+
+def small_tables(messages: int, scopes: int) -> dict[Table, pa.Table]:
+    """Returns the tables that have a row per connection."""
+    rows = _connections(messages, scopes)
+    address = pl.col("stream_id").str.split(">").list
+    streams = rows.select(
+        *("stream_id", "connection_id", "from_initiator", "first_captured_at", "last_captured_at"),
+        address.get(0).str.replace(r":\d+$", "").alias("src_ip"),
+        address.get(1).str.replace(r":\d+$", "").alias("dst_ip"),
+        pl.lit(value=False).alias("mid_stream"),
+        (pl.col("n") * _SIZE).alias("recovered_bytes"),
+        pl.lit(0).alias("missing_bytes"),
+    )
+    handshakes = rows.select(
+        "stream_id",
+        pl.lit(1).alias("stream_offset"),  # no other packet of the stream is there
+        pl.lit("establish_connection").alias("handshake_type"),
+        pl.col("source").alias("client_guid"),
+        pl.when("from_initiator").then(pl.lit(NULL_GUID)).otherwise("receiver").alias("server_guid"),
+    )
+    return {STREAMS: _shaped(STREAMS, streams), HANDSHAKES: _shaped(HANDSHAKES, handshakes)}
+
+
+def large_tables(messages: int, scopes: int, at_once: int = 500_000) -> Iterator[dict[Table, pa.Table]]:
+    """Yields parts of the tables that have a row for each of some messages."""
+    for low in range(0, messages, at_once):
+        rows = _sent(messages, scopes, low, min(low + at_once, messages))
+        lost = pl.col("k") % _LOST == _LOST - 1
+        acknowledged = rows.filter(pl.col("k") % _ACKNOWLEDGED == _ACKNOWLEDGED - 1)
+        yield {
+            MESSAGES: _shaped(MESSAGES, rows.filter(~lost).select(**_message())),
+            STREAM_GAPS: _shaped(
+                STREAM_GAPS, rows.filter(lost).select("stream_id", stream_offset="offset", length=pl.lit(_SIZE))
+            ),
+            ACKS: _shaped(ACKS, acknowledged.select(**_ack())),
+        }
 
 
 def write_warehouse(folder: Path, messages: int, scopes: int) -> None:
-    """Writes a warehouse as `decode` leaves it, with about so many messages."""
-    count = max(min(_MOST, messages // scopes), 1)
-    made = _connection(count)
-    copies = pl.select(copy=pl.int_range(messages // count)).with_columns(
-        scope=pl.col("copy") % scopes, turn=pl.col("copy") // scopes
-    )
-    for table in chain(INGESTED, DECODED_TABLES):
-        rows = made[table.name].select(pl.lit(b"").alias(name) if name == "raw" else name for name in table.names)
-        once = table in (CAPTURES, INTERNAL_CONNECTIONS, QUARANTINE)
-        for part in (copies.head(table is CAPTURES),) if once else copies.iter_slices(max(_AT_ONCE // count, 1)):
-            copied = to_arrow(_copied(rows, part, 2 * count * _SPACING_NS)).cast(table.arrow)
-            write_deltalake(str(folder / table.name), copied, mode="append")
-
-
-def _copied(rows: pl.DataFrame, copies: pl.DataFrame, lasting_ns: int) -> pl.DataFrame:
-    """Returns the rows once for each copy, under the names, at the time and with the sequence of the copy."""
-    scope, turn = pl.col("scope"), pl.col("turn")
-    later_us = turn * lasting_ns // 1000 + scope
-    names = {
-        str(_SENDER): pl.format("a{}" + str(_SENDER)[8:], scope.cast(pl.String).str.zfill(7)),
-        str(_RECEIVER): pl.format("b{}" + str(_RECEIVER)[8:], (scope % _RECEIVERS).cast(pl.String).str.zfill(7)),
-        _CLIENT: pl.format("10.0.{}.1:{}", scope, 50_000 + turn),
+    """Writes a warehouse as `decode` leaves it: each message, acknowledgment and handshake is a packet of one size."""
+    small, counts = small_tables(messages, scopes), list[pl.DataFrame]()
+    for part in ({HANDSHAKES: small[HANDSHAKES]}, *large_tables(messages, scopes)):
+        for table, rows in part.items():
+            _append(folder, table, rows)
+            if table in _PACKET_TYPES:
+                packets = to_frame(rows).select(
+                    *_PACKET, _PACKET_TYPES[table].alias("packet_type"), capture_id=pl.lit(_CAPTURE), size=pl.lit(_SIZE)
+                )
+                _append(folder, PACKETS, _shaped(PACKETS, packets))
+                counts.append(packets.group_by("stream_id").agg(recovered_bytes=pl.sum("size").cast(pl.Int64)))
+    recovered = pl.concat(counts).group_by("stream_id").agg(pl.sum("recovered_bytes"))
+    streams = to_frame(small[STREAMS]).drop("recovered_bytes").join(recovered, "stream_id")
+    capture = {
+        "capture_id": _CAPTURE,
+        "status": "ok",
+        "compression": "none",
+        **dict.fromkeys(("size_bytes", "content_bytes"), messages * BYTES_PER_MESSAGE),
+        "ingested_at": datetime.fromtimestamp(_T0 // 10**9, UTC),
     }
-    columns = []
-    ordinal = pl.col("message_id").str.extract(r"(\d+)$").cast(pl.Int64) + turn * _MOST
-    for name, of in rows.schema.items():
-        column = pl.col(name)
-        if of == pl.String:
-            for old, new in names.items():
-                column = column.str.replace(old, new, literal=True)
-            if name == "message_id":
-                column = pl.concat_str(column.str.head(36), ordinal.cast(pl.String), separator="\\")
-        elif of == UTC:
-            column = column + pl.duration(microseconds=later_us)
-        elif name.endswith("_ns"):
-            column = column + later_us * 1000
-        elif name == "message_id_ordinal":
-            column = ordinal
-        elif name == "tx_sequence_id":
-            column = column + (turn.cast(pl.UInt64) * (1 << 32))
-        elif name == "initial_seq":
-            column = column + pl.col("copy")
-        columns.append(column.alias(name))
-    return rows.join(copies, how="cross").select(columns)
+    whole = {STREAMS: streams, CAPTURES: pl.DataFrame([capture])}
+    for table in (*INGESTED, *DECODED_TABLES):
+        _append(folder, table, _shaped(table, whole[table]) if table in whole else table.arrow.empty_table())
+
+
+def _append(folder: Path, table: Table, rows: pa.Table) -> None:
+    """Appends rows to a table without constraints; columns that no replay reads are null, or else empty."""
+    columns = {
+        of.name: values if of.nullable or not values.null_count else pa.repeat(_empty(of.type), len(values))
+        for of, values in zip(table.arrow, rows.columns, strict=True)
+    }
+    write_deltalake(str(folder / table.name), pa.table(columns), mode="append")
+
+
+def _empty(of: pa.DataType) -> pa.Scalar:
+    if pa.types.is_list(of):
+        return pa.scalar([], of)
+    if pa.types.is_boolean(of):
+        return pa.scalar(value=False)
+    return pa.scalar(b"" if pa.types.is_binary(of) else "" if pa.types.is_string(of) else 0, of)
+
+
+def _message() -> dict[str, pl.Expr]:
+    number, k, at = pl.col("number"), pl.col("k"), (pl.col("ns") // 1000).cast(_US)
+    return {
+        "stream_id": pl.col("stream_id"),
+        "stream_offset": pl.col("offset"),
+        "captured_at": at,
+        "captured_ns": pl.col("ns"),
+        "capture_id": pl.lit(_CAPTURE),
+        "first_frame": k * 2,
+        "last_frame": k * 2 + 1,
+        "source_queue_manager": pl.col("source"),
+        "queue_manager_address": pl.lit(NULL_GUID),
+        "destination_queue": pl.concat_str(pl.lit("DIRECT=OS:server\\private$\\orders"), "scope"),
+        "message_id": pl.concat_str("source", number * 2 + pl.col("second"), separator="\\"),
+        "message_id_ordinal": k + 1,
+        "label": pl.concat_str(pl.lit("order "), "number"),
+        "transactional": pl.lit(value=True),
+        "tx_sequence_id": pl.col("sequence"),
+        "tx_sequence_ordinal": pl.col("scope"),
+        "tx_sequence_timestamp": pl.lit(1_600_000_000),
+        "tx_sequence_number": number,
+        "previous_tx_sequence_number": pl.col("previous"),
+        "tx_first": number % 4 == 1,
+        "tx_last": number % 4 == 0,
+        "tx_transaction_id": ((number - 1) // 4 * 2 + pl.col("second")) % (1 << 20),
+        "message_class": pl.lit(0),
+        "body_size": pl.lit(1000),
+        "body_type": pl.lit(8),
+        "application_tag": pl.lit(0),
+        "extension_size": pl.lit(0),
+        "sent_at": at - pl.duration(seconds=1),
+        "time_to_reach_queue": pl.lit(UNLIMITED),
+        "time_to_be_received": pl.lit(UNLIMITED),
+    }
+
+
+def _ack() -> dict[str, pl.Expr]:
+    names_none = pl.col("k") % (2 * _ACKNOWLEDGED) == _ACKNOWLEDGED - 1
+    return {
+        "stream_id": _stream_id(forth=False),
+        "stream_offset": pl.col("offset"),
+        "captured_at": (pl.col("ns") // 1000).cast(_US),
+        "captured_ns": pl.col("ns") + _SPACING_NS // 2,
+        "ack_type": pl.lit("order_ack"),
+        "source_queue_manager": pl.col("receiver"),
+        "queue_manager_address": pl.when(names_none).then(pl.lit(NULL_GUID)).otherwise("source"),
+        "tx_sequence_id": pl.col("sequence"),
+        "tx_sequence_number": pl.col("number"),
+        "previous_tx_sequence_number": pl.col("previous"),
+    }
+
+
+def _shaped(table: Table, rows: pl.DataFrame) -> pa.Table:
+    made = to_arrow(with_columns_of(table, rows))
+    return pa.Table.from_arrays([made[one.name].cast(one.type) for one in table.arrow], schema=table.arrow)

@@ -98,7 +98,8 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
 def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
     """Returns what a summary says of an incident: what happened, where, since when, from which machines, what to do.
 
-    `proof` are the frames that show it. Where numbers were used again, also what was `accepted_since`, of `accepted_by_sender`.
+    `proof` are the frames that show it. Where numbers were used again, also what was `accepted_since`, of
+    `accepted_by_sender`.
     """
     addresses = [
         {name: sender[name] for name in ("address", "messages", "accepted", "lost", "suspected")}
