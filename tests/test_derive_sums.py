@@ -13,8 +13,8 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES, VERDICTS
 from schemas.table import Table
 from udfs.derive import books
-from udfs.derive.decode import quarantine_packets
 from udfs.derive.tables import schema_of
+from udfs.passes.decode import quarantine_packets
 
 Row = dict[str, Any]
 FIRST = 1772474400 << 32 | 1

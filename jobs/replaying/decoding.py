@@ -8,8 +8,7 @@ import pyarrow.compute as pc
 from jobs.engine.engine import Engine, T
 from schemas.ingest import QUARANTINE, PacketType
 from schemas.table import STRING, RowType, Table, row
-from udfs.derive.decode import quarantine_packets
-from udfs.passes.decode import decode_packets, packet_types
+from udfs.passes.decode import decode_packets, packet_types, quarantine_packets
 from udfs.passes.options import Pass
 
 
