@@ -21,6 +21,7 @@ from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.staging import TIMES
 from schemas.table import Table
 from udfs.msmq.decode import DecodedBatch
+from udfs.passes.decode import quarantine_packets
 from udfs.passes.options import IngestOptions
 
 Row = dict[str, Any]
@@ -45,12 +46,9 @@ class Night:
 
     def __init__(self, captures: Iterable[Path]) -> None:
         self.found = ingest(captures, IngestOptions())
-        decoded = DecodedBatch(packets(self.found))
-        broken = [
-            {"stage": "decode", "stream_id": row["stream_id"], "stream_offset": row["stream_offset"]}
-            | {"length": row["size"]}
-            for row in decoded.undecodable().to_pylist()
-        ]
+        found = packets(self.found)
+        decoded = DecodedBatch(found)
+        broken = [row for batch in quarantine_packets(0)([found]) for row in batch.to_pylist()]
 
         def rows(table: Table) -> list[Row]:
             found: list[Row] = decoded.rows(table).to_pylist()

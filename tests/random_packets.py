@@ -199,8 +199,9 @@ def tables(packets: Sequence[Stored]) -> list[Any]:
     """Returns the Result of each packet, decoded in a batch."""
     both = DecodedBatch(batch(packets))
     found: list[Any] = [None] * len(packets)
-    for row in both.undecodable().to_pylist():
-        found[row["first_frame"]] = row["reason"], row["detail"]
+    for row, packet in both.parsed.items():
+        if packet.error:
+            found[row] = packet.error.fault.value, packet.error.detail
     for table in DECODED_TABLES:
         rows = both.rows(table)
         rows.validate(full=True)

@@ -3,7 +3,7 @@
 import random
 import struct
 from collections.abc import Sequence
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +12,6 @@ import wiretap
 from pipeline import block_of
 from tiers import merge_needs
 from wiretap import (
-    CLIENT,
-    SERVER,
     cooked,
     cooked2,
     ethernet,
@@ -29,7 +27,7 @@ from wiretap import (
 
 from schemas.ingest import FrameReason
 from udfs.capture.records import Records
-from udfs.network.dissect import Fragments, find_segments, intact
+from udfs.network.dissect import find_segments, intact
 
 
 class Seen(NamedTuple):
@@ -129,42 +127,12 @@ def test_fault_22_options() -> None:
 FRAGMENT = 44, struct.pack(">BHI", 0, 0x10 | 1, 0x01020304)
 
 
-def parts_of(frames: Sequence[bytes], link: int = wiretap.ETHERNET) -> tuple[Fragments, list[bytes]]:
-    """Returns the fragments and their payloads; the frames hold nothing else."""
-    held = block_of(frames, link, before=BETWEEN)
-    found, rejected, parts = find_segments(held, (1801,))
-    assert (len(found.frame), rejected.reason) == (0, [])
-    ends = (parts.payload + parts.captured).tolist()
-    return parts, [held.buffer[at:end].tobytes() for at, end in zip(parts.payload.tolist(), ends, strict=True)]
-
-
-def test_fault_21_fragments_of_both_versions() -> None:
-    mapped, text = bytes(10) + b"\xff\xff", bytes(range(40))
-    keys = {
-        mapped + ip_address(CLIENT).packed + mapped + ip_address(SERVER).packed + b"\0\0\xab\xcd\x06": fragments4(
-            text, [8, 24], identification=0xABCD
-        ),
-        ip_address("fd00::1").packed + ip_address("fd00::2").packed + b"\xab\xcd\xef\x01\x06": fragments6(
-            text, [8, 24], identification=0xABCDEF01
-        ),
-    }
-    for key, cut in keys.items():
-        parts, payloads = parts_of([b"", *(ethernet(part, trailer=b"\xff" * 6) for part in cut)])
-        assert parts.frame.tolist() == [2, 3, 4]
-        assert (parts.offset.tolist(), parts.more.tolist()) == ([0, 8, 24], [True, True, False])
-        assert (parts.length.tolist(), payloads) == ([8, 16, 16], [text[:8], text[8:24], text[24:]])
-        assert {row.tobytes() for row in parts.key} == {key}
-    behind = ethernet(ipv6(bytes(16), extensions=[(0, option_header()), (43, option_header()), FRAGMENT]))
-    largest = ethernet(ipv6(bytes(16), extensions=[(44, struct.pack(">BHI", 0, 0xFFF9, 1))]))
-    parts, _ = parts_of([behind, ethernet(ipv4(bytes(16), fragment=0x1FFF)), largest])
-    assert (parts.offset.tolist(), parts.more.tolist()) == ([16, 65_528, 65_528], [True, False, True])
-
-
 def test_fault_21_fragments_of_other_protocols_are_other_traffic() -> None:
-    for part in fragments4(bytes(32), [16], protocol=17) + fragments6(bytes(32), [16], protocol=58):
-        assert len(parts_of([ethernet(part)])[0].frame) == 0
-    options_first = [ethernet(part) for part in fragments6(b"\x06" + option_header() + SEGMENT, [8, 16], protocol=60)]
-    assert len(parts_of(options_first)[0].frame) == 3
+    """Those that may be of TCP are put together by `test_fragments.py`."""
+    other = fragments4(bytes(32), [16], protocol=17) + fragments6(bytes(32), [16], protocol=58)
+    options_first = fragments6(b"\x06" + option_header() + SEGMENT, [8, 16], protocol=60)
+    found, rejected, parts = find_segments(block_of([ethernet(part) for part in other + options_first]), (1801,))
+    assert (len(found.frame), rejected.reason, parts.frame.tolist()) == (0, [], [5, 6, 7])
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,18 +1,15 @@
 """Decodes packets, on each engine, or in a task that reads and writes files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.engine.engine import Engine, T
-from schemas.ingest import QUARANTINE, PacketType, Stage
+from schemas.ingest import QUARANTINE, PacketType
 from schemas.table import STRING, RowType, Table, row
-from udfs.derive.frames import to_arrow, to_frame
-from udfs.derive.tables import with_columns_of
-from udfs.passes.decode import decode_packets, explain_undecodable, packet_types
-from udfs.passes.options import Batches, Pass
+from udfs.passes.decode import decode_packets, packet_types, quarantine_packets
+from udfs.passes.options import Pass
 
 
 def decode_table(engine: Engine[T], packets: T, table: Table, key: bytes | None) -> T:
@@ -27,19 +24,8 @@ def decode_arrow(packets: pa.Table, table: Table, key: bytes | None) -> pa.Table
 
 
 def quarantine_of(engine: Engine[T], packets: T, raw_kept: int) -> T:
-    """Returns rows of QUARANTINE, one per packet that cannot be decoded, with its first `raw_kept` bytes."""
-
-    def quarantine(batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in explain_undecodable()(batches):
-            rows = to_frame(pa.Table.from_batches([batch])).with_columns(
-                pl.col("raw").bin.slice(0, raw_kept),
-                stage=pl.lit(Stage.DECODE.value),
-                frame_number="last_frame",
-                length="size",
-            )
-            yield from to_arrow(with_columns_of(QUARANTINE, rows)).cast(QUARANTINE.arrow).to_batches()
-
-    return _run(engine, packets, [PacketType.UNKNOWN.value], quarantine, QUARANTINE.arrow)
+    """Returns rows of QUARANTINE, one per packet that cannot be decoded."""
+    return _run(engine, packets, [PacketType.UNKNOWN.value], quarantine_packets(raw_kept), QUARANTINE.arrow)
 
 
 def _run(engine: Engine[T], packets: T, types: Sequence[str], work: Pass, schema: RowType) -> T:

@@ -1,4 +1,4 @@
-"""Decodes batches of `packets` into batches of the decoded tables, and explains packets that cannot be decoded.
+"""Decodes batches of `packets` into batches of the decoded tables.
 
 Every column is built across the batch, from where `udfs.msmq.layout` found the headers.
 """
@@ -52,7 +52,7 @@ _GUID = np.dtype([("value", "u1", (wire.GUID_SIZE,))])
 
 
 class DecodedBatch:
-    """A batch of `packets` whose headers are found: its rows in each table, and the packets that cannot be decoded."""
+    """A batch of `packets` whose headers are found: its rows in each table."""
 
     def __init__(self, packets: pa.RecordBatch) -> None:
         self.packets = packets
@@ -73,15 +73,6 @@ class DecodedBatch:
             offsets = {name: values[rows] for name, values in self.offsets.items()}
             columns |= _Columns(self.stored.take(rows), offsets, alone, table).arrays
         return record_batch(columns, len(rows), schema)
-
-    def undecodable(self) -> pa.RecordBatch:
-        """Returns the packets that cannot be decoded, with `reason` (code) and `detail` (sentence with the offset)."""
-        errors = {index: packet.error for index, packet in self.parsed.items() if packet.error}
-        return (
-            self.packets.take(pa.array(errors, pa.int64()))
-            .append_column("reason", pa.array([error.fault.value for error in errors.values()], pa.string()))
-            .append_column("detail", pa.array([error.detail for error in errors.values()], pa.string()))
-        )
 
 
 def texts_of(values: pa.Array, text: Callable[[Any], str | None]) -> pa.Array:

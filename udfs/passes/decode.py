@@ -1,18 +1,16 @@
-"""Decodes rows of `packets` into rows of the decoded tables, and explains the packets that cannot be decoded."""
+"""Decodes rows of `packets` into rows of the decoded tables, and quarantines the packets that cannot be decoded."""
 
 from functools import partial
 
 import pyarrow as pa
 
-from schemas.ingest import PACKETS
+from schemas.ingest import QUARANTINE, Stage
 from schemas.messages import NAME_COLUMNS, TABLE_OF
-from schemas.table import STRING, Table
+from schemas.table import Table
 from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.pseudonyms import pseudonymize_columns
+from udfs.msmq.reference import ParsedPacket
 from udfs.passes.options import Pass
-
-EXPLAINED = pa.schema([*PACKETS.arrow, ("reason", STRING), ("detail", STRING)])
-"""Rows of PACKETS with the reason why each cannot be decoded."""
 
 
 def packet_types(table: Table) -> list[str]:
@@ -30,6 +28,20 @@ def decode_packets(table: Table, key: bytes | None) -> Pass:
     return partial(map, decode)
 
 
-def explain_undecodable() -> Pass:
-    """Returns the pass from packets to the undecodable ones, with `reason` (a code) and `detail` (a sentence)."""
-    return partial(map, lambda batch: DecodedBatch(batch).undecodable())
+def quarantine_packets(raw_kept: int) -> Pass:
+    """Returns the pass from packets to rows of QUARANTINE, one for each that cannot be decoded.
+
+    Of each packet, the first `raw_kept` bytes are kept.
+    """
+
+    def quarantine(batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = [
+            {name: packet[name] for name in ("capture_id", "stream_id", "stream_offset")}
+            | {"stage": Stage.DECODE, "reason": error.fault, "detail": error.detail}
+            | {"frame_number": packet["last_frame"], "length": packet["size"], "raw": packet["raw"][:raw_kept]}
+            for packet in batch.to_pylist()
+            if (error := ParsedPacket.parse(packet["raw"], packet["trailer"], packet["size"]).error)
+        ]
+        return pa.RecordBatch.from_pylist(rows, QUARANTINE.arrow)
+
+    return partial(map, quarantine)
