@@ -149,12 +149,6 @@ class Scene:
         self.tables.stream(f"{self.name}.9>", f"ip.{self.name}.a", f"ip.{self.name}.b")
         self.tables.handshake(f"{self.name}.9", guid(f"{self.name}.c"), self.receiver)
 
-    def sent(self, *ordinals: tuple[int, int]) -> None:
-        """Messages with these ordinals, sent at these seconds."""
-        self.connection()
-        for i, (ordinal, at) in enumerate(ordinals):
-            self.message(i, i + 1, i, ordinal=ordinal, sent=at)
-
     def in_transactions(self, *marks: tuple[int, int, bool, bool]) -> None:
         """Messages with these numbers, transaction IDs, FM and LM."""
         self.connection()

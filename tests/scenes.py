@@ -52,7 +52,7 @@ def script(
 INFO, WARNING, ERROR = Severity
 connection, message, messages = event(Scene.connection), event(Scene.message), event(Scene.messages)
 ack, final_ack, session_ack = event(Scene.ack), event(Scene.final_ack), event(Scene.session_ack)
-missing, returned, sent = event(Scene.missing), event(Scene.returned), event(Scene.sent)
+missing, returned = event(Scene.missing), event(Scene.returned)
 another_receiver, another_identity = event(Scene.another_receiver), event(Scene.another_identity)
 two_networks, in_transactions = event(Scene.two_networks), event(Scene.in_transactions)
 
@@ -229,7 +229,6 @@ script("overtaken_by_later_messages", out_of_order=ERROR, gap_expired=WARNING)(
 script("old_messages_under_an_old_sequence", nearly="sequence_regressed", duplicates=INFO, resend_schedule=INFO)(
     connection(), message(0, 1, 0, S), message(1, 1, 0, S + 5), message(30, 1, 0, S)
 )
-script("committed_late")(sent((11, 5), (12, 6), (10, 4)))
 script("never_acknowledged", unacknowledged=INFO)(connection(lasting=20), messages(1, 2), ack(0.6, 1))
 script("the_capture_ends_before_an_answer_is_due", nearly="unacknowledged")(
     connection(lasting=10), messages(1, 2), ack(0.6, 1)

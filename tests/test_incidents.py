@@ -4,18 +4,10 @@ tests/test_all_findings.py holds incidents to the second computation, tests/test
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from jobs.engine.in_process import InProcess
-from jobs.replaying.explaining import put_together
-from schemas.explained import FOUND, keyed
-from schemas.outcomes import OUTCOMES, Outcome
-from schemas.replay import SEQUENCES, VERDICTS
-from udfs.derive.frames import to_frame
-from udfs.replay.incidents import Event, OutcomeCount, SequenceSpan, explain_events
+from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
 
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 FIRST = 1_772_474_400 << 32 | 1
@@ -25,10 +17,13 @@ def at(seconds: float) -> datetime:
     return BEGAN + timedelta(seconds=seconds)
 
 
-def sequence(number: int, first: float, last: float) -> dict[str, Any]:
+def begun(number: int, first: float, last: float) -> Event:
     """A sequence of the scope, whose messages came in these seconds."""
-    times = {"first_captured_at": at(first), "last_captured_at": at(last), "last_accepted_number": 9}
-    return {"scope_key": "queue s q", "source_queue_manager": "s", "tx_sequence_id": FIRST + number} | times
+    return event(number, SequenceSpan("queue s q", FIRST + number, "s", at(first), at(last), 9))
+
+
+def event(number: int, of: SequenceSpan | OutcomeCount | SenderSpan) -> Event:
+    return Event("queue s q", FIRST + number, of)
 
 
 @pytest.mark.parametrize(
@@ -44,23 +39,12 @@ def test_numbers_are_used_twice_until_a_sequence_begins_without_the_other_machin
     silent_since: float | None, later: float, *, ongoing: bool
 ) -> None:
     """A later sequence without any trouble does not end it: a copy fails on the old one, while the other goes on."""
-    sequences = [sequence(0, 0, 95), sequence(1, later, 100)]
-    displaced = sequences[0] | {"session_id": "s->b", "tx_sequence_number": 3, "numbers": 1, "stuck": False}
-    displaced |= {"outcome": Outcome.DISPLACED.value, "first_seen_at": at(40), "last_seen_at": at(40), "witness": []}
-    seen = {"10.0.0.1": (0, 100)} | ({} if silent_since is None else {"10.0.0.2": (0, silent_since)})
-    arrivals = [
-        displaced | {"stream_id": f"{address}:5>10.0.0.9:1801#0", "captured_at": at(second)}
-        for address, times in seen.items()
-        for second in times
-    ]
-    given: list[tuple[list[dict[str, Any]], pa.Schema]] = [
-        (arrivals, VERDICTS.arrow),
-        ([displaced], keyed(OUTCOMES)),
-        ([], FOUND),
-        (sequences, SEQUENCES.arrow),
-    ]
-    found = put_together(InProcess(), *(to_frame(pa.Table.from_pylist(*one)) for one in given))
-    assert [row["ongoing"] for row in found["incidents"].to_dicts()] == [ongoing]
+    displaced = OutcomeCount("displaced", 1, 0, 3, 3, at(40), at(40), at(40), [], "s->b", "q", ["q"])
+    seen = [95] if silent_since is None else [100, silent_since]
+    senders = [SenderSpan(f"10.0.0.{i}", at(0), at(last), 2, 1, 1) for i, last in enumerate(seen)]
+    of_first = [event(0, displaced), *(event(0, of) for of in senders)]
+    _, (incident,) = explain_events([begun(0, 0, 95), *of_first, begun(1, later, 100)])
+    assert incident["ongoing"] is ongoing
 
 
 @pytest.mark.parametrize(
@@ -88,9 +72,9 @@ def test_numbers_are_used_twice_until_a_sequence_begins_without_the_other_machin
 def test_the_sentence_says_what_is_missing_and_all_causes_of_loss(
     outcomes: list[tuple[str, int, int, int]], said: str
 ) -> None:
-    events = [Event("queue s q", FIRST, SequenceSpan("queue s q", FIRST, "s", at(0), at(90), 2))]
+    events = [begun(0, 0, 90)]
     for outcome, numbers, low, high in outcomes:
         count = OutcomeCount(outcome, numbers, 0, low, high, at(1), at(2), at(1), [], "s->b", "q", ["q"])
-        events.append(Event("queue s q", FIRST, count))
+        events.append(event(0, count))
     _, (incident,) = explain_events(events)
     assert incident["explanation"].endswith(said)

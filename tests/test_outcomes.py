@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 from plain_outcomes import Message, Row, Run
 from random_nights import night
-from replay_tables import T0, Replayed, Tables, replay
+from replay_tables import Replayed, Tables, replay
 from replayer import Key
-from scene import guid
+from scene import S, Scene, guid
 from tiers import seeds
 
 from schemas.outcomes import LOST, Outcome, count_column
@@ -91,26 +91,27 @@ class Ack(NamedTuple):
     """An OrderAck that names a number."""
 
     number: int
-    sequence: int = 1
 
 
 class Final(NamedTuple):
-    """A FinalAck of a class for the message with a number."""
+    """A FinalAck of a class for the message with a number, or for another one."""
 
     number: int
     message_class: int
-    message: str = ""
+    named: int | None = None
 
 
 class Sent(NamedTuple):
-    """A message; `message` tells apart those that share a number; a `clone` has the same message ID."""
+    """A message, told apart from others with its number by its ordinal, if not the number, or by its label."""
 
     number: int
     previous: int
-    sequence: int = 1
-    message: str = ""
+    sequence: int = 0
+    ordinal: int | None = None
+    label: str = ""
 
 
+NEW = Sent(1, 0, 1, ordinal=99)
 Event = Sent | Ack | Final | tuple[int, int] | str
 """One event on a connection, a second after the one before; a pair is a message by number and previous number.
 
@@ -128,24 +129,26 @@ SCENES: dict[str, tuple[list[Event], dict[int | str, str]]] = {
     "given up, or in the missing bytes": (
         [FIRST, (3, 2), GAP, (4, 1)], {2: "expired_unseen", 3: "unknown", 4: "unknown"},
     ),
-    "passed by": ([FIRST, (3, 2), Sent(1, 0, 2, "new")], {2: "never_seen", 3: "passed_by"}),
-    "passed by, or in the missing bytes": ([FIRST, (3, 2), GAP, Sent(1, 0, 2, "new")], {2: "unknown", 3: "unknown"}),
+    "passed by": ([FIRST, (3, 2), NEW], {2: "never_seen", 3: "passed_by"}),
+    "passed by, or in the missing bytes": ([FIRST, (3, 2), GAP, NEW], {2: "unknown", 3: "unknown"}),
     "expired unseen": ([FIRST, (4, 1)], {2: "expired_unseen", 3: "expired_unseen"}),
     "expired or delivered earlier": ([(4, 0), (5, 4)], {}),
     "skipped above the state": (
         [FIRST, (5, 2)], {2: "awaited", 3: "expired_unseen", 4: "expired_unseen", 5: "pending"},
     ),
-    "displaced": ([FIRST, (2, 1), Sent(2, 1, 1, "other")], {"2 other": "displaced"}),
-    "displaced by its clone": ([FIRST, (2, 1), Sent(2, 1, 1, "clone"), Final(2, 0x4000)], {"2 clone": "displaced"}),
-    "displaced before": ([FIRST, Sent(3, 2, 1, "other"), (2, 1), (3, 2)], {"3 other": "displaced"}),
-    "delivered twice": ([FIRST, (2, 1), Sent(1, 0, 2, "2")], {"2": "delivered_twice", "1 of 2": "delivered_twice"}),
+    "displaced": ([FIRST, (2, 1), Sent(2, 1, ordinal=99)], {"2 other": "displaced"}),
+    "displaced by its clone": ([FIRST, (2, 1), Sent(2, 1, label="clone"), Final(2, 0x4000)], {"2 clone": "displaced"}),
+    "displaced before": ([FIRST, Sent(3, 2, ordinal=99), (2, 1), (3, 2)], {"3 other": "displaced"}),
+    "delivered twice": (
+        [FIRST, (2, 1), Sent(1, 0, 1, ordinal=2)], {"2": "delivered_twice", "1 of 2": "delivered_twice"},
+    ),
     "refused for cause": ([FIRST, (2, 1), Final(2, 0x8004)], {2: "refused_for_cause"}),
     "refused for cause, another one received": (
-        [FIRST, (2, 1), Final(2, 0x8004), Final(2, 0x4000, "other")], {2: "refused_for_cause"},
+        [FIRST, (2, 1), Final(2, 0x8004), Final(2, 0x4000, 99)], {2: "refused_for_cause"},
     ),
     "not read": ([FIRST, (2, 1), Final(2, 0xC002)], {2: "not_read"}),
     "read": ([FIRST, (2, 1), Final(2, 0x4000)], {}),
-    "another message's FinalAck": ([FIRST, (2, 1), Final(2, 0x8004, "other")], {}),
+    "another message's FinalAck": ([FIRST, (2, 1), Final(2, 0x8004, 99)], {}),
     "refused, yet acknowledged": ([FIRST, (3, 2), Ack(3)], {2: "awaited", 3: "contradicted"}),
     "no state yet": ([(5, 4)], {5: "unknown"}),
     "no state yet, acknowledged": ([(5, 4), Ack(5)], {5: "delivered_by_acknowledgment"}),
@@ -153,7 +156,7 @@ SCENES: dict[str, tuple[list[Event], dict[int | str, str]]] = {
     "assumed": ([(7, 6), (8, 7), (9, 8)], {7: "unknown", 8: "unknown", 9: "unknown"}),
     "assumed, then acknowledged": ([(7, 6), Ack(7), (8, 7)], {7: "delivered_by_acknowledgment"}),
     "assumed, acknowledged below": ([(7, 6), Ack(6), (8, 7)], {7: "unknown", 8: "unknown"}),
-    "assumed, then set": ([(7, 6), Sent(1, 0, 2), Sent(2, 1, 2)], {7: "unknown"}),
+    "assumed, then set": ([(7, 6), Sent(1, 0, 1), Sent(2, 1, 1)], {7: "unknown"}),
     "assumed above": ([(7, 6), (9, 8)], {7: "unknown", 8: "unknown", 9: "unknown"}),
     "delivered before the capture": (
         [(7, 6), Ack(7), (5, 4)], {7: "delivered_by_acknowledgment", 5: "delivered_before_capture"},
@@ -165,46 +168,35 @@ SCENES: dict[str, tuple[list[Event], dict[int | str, str]]] = {
     "across missing bytes, in order": ([FIRST, GAP, (2, 1)], {}),
     "late": ([(2, 0), (1, 0), (3, 2)], {1: "passed_by"}),
     "late for one of two receivers": ([(2, 0), (1, 0), OTHER, (3, 2)], {1: "unknown"}),
-    "too early for both": ([FIRST, (3, 2), OTHER, Sent(1, 0, 2, "new")], {2: "never_seen", 3: "passed_by"}),
-    "displaced at one of two receivers": ([FIRST, (2, 1), OTHER, Sent(2, 1, 1, "other")], {"2 other": "unknown"}),
+    "too early for both": ([FIRST, (3, 2), OTHER, NEW], {2: "never_seen", 3: "passed_by"}),
+    "displaced at one of two receivers": ([FIRST, (2, 1), OTHER, Sent(2, 1, ordinal=99)], {"2 other": "unknown"}),
 }  # fmt: skip
 
-CUT = [(f"{name}>", 20) for name in SCENES if name.startswith("captured, ")]
+CUT = [(f"{name}.0>", 10) for name in SCENES if name.startswith("captured, ")]
 """Keys of messages that TCP never acknowledged."""
 
 
 def staged(tables: Tables) -> None:
-    """Put every scene on a connection of its own."""
+    """Puts every scene on a connection of its own."""
     for name, (events, _) in SCENES.items():
-        forth, back = f"{name}>", f"{name}<"
-        tables.connection(name, f"ip-{name}", "ip-receiver")
-        receivers = (guid(name), guid(OTHER)) if OTHER in events else (f"to {name}",)
-        for at, receiver in zip((name, f"{name}, {OTHER}"), receivers, strict=False):
-            tables.handshake(at, f"from {name}", receiver)
-        for i, event in enumerate(events, 1):
-            ns = T0 + i * 1_000_000_000
-            source = f"from {name}"
+        scene, on = Scene(tables, name, guids=True), 0
+        scene.connection()
+        for at, event in enumerate(events):
             if event == OTHER:
-                forth = f"{name}, {OTHER}>"
-                tables.connection(f"{name}, {OTHER}", f"ip-{name}", "ip-receiver")
+                scene.guids, on = False, 1
+                scene.connection(on)
+                tables.handshake(f"{name}.1", scene.sender, guid(OTHER))
             elif isinstance(event, str):
-                tables.unread(forth, i * 10)
+                scene.missing(on=on)
             elif isinstance(event, Ack):
-                tables.ack(back, ns, (event.sequence, event.number), source_queue_manager=f"to {name}")
+                scene.ack(at, event.number)
             elif isinstance(event, Final):
-                tables.ack(
-                    back, ns, (1, event.number), ack_type="final_ack", source_guid=source,
-                    source_queue_manager=f"to {name}", message_class=event.message_class,
-                    acknowledged_message_id=f"{source}\\{event.message or event.number}",
-                )  # fmt: skip
+                scene.final_ack(at, *event)
             else:
-                sent = event if isinstance(event, Sent) else Sent(*event)
-                known_as = "" if sent.message == "clone" else sent.message
-                message = f"{sent.number} other" if known_as == "other" else known_as or str(sent.number)
-                tables.message(
-                    (forth, i * 10), ns, (sent.sequence, sent.number, sent.previous), source_queue_manager=source,
-                    message_id=f"{source}\\{message}", label="clone" if sent.message == "clone" else "",
-                )  # fmt: skip
+                sent = Sent(*event)
+                scene.message(
+                    at, sent.number, sent.previous, S + sent.sequence, on, ordinal=sent.ordinal, label=sent.label
+                )
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +212,7 @@ def test_scene(scenes: list[Row], name: str) -> None:
     found = sorted(
         (row["tx_sequence_number"] + i, row["outcome"])
         for row in scenes
-        if row["source_queue_manager"] == f"from {name}"
+        if row["source_queue_manager"] == guid(f"{name}.a")
         for i in range(row["numbers"])
     )
     expected = SCENES[name][1]
@@ -229,7 +221,9 @@ def test_scene(scenes: list[Row], name: str) -> None:
 
 def of(scenes: list[Row], name: str, number: int) -> Row:
     return next(
-        row for row in scenes if row["source_queue_manager"] == f"from {name}" and row["tx_sequence_number"] == number
+        row
+        for row in scenes
+        if row["source_queue_manager"] == guid(f"{name}.a") and row["tx_sequence_number"] == number
     )
 
 
@@ -248,10 +242,10 @@ def test_only_a_message_refused_again_is_stuck(scenes: list[Row]) -> None:
 
 
 def test_witness_names_the_first_arrival_and_what_decided(scenes: list[Row]) -> None:
-    shown = {"given up": (3, 20, 30), "displaced": (2, 20, 30), "refused, then accepted": (3, 20, 40)}
-    for name, (number, *offsets) in (shown | {"expired unseen": (2, 20)}).items():
+    shown = {"given up": (3, 10, 20), "displaced": (2, 10, 20), "refused, then accepted": (3, 10, 30)}
+    for name, (number, *offsets) in (shown | {"expired unseen": (2, 10)}).items():
         witness = of(scenes, name, number)["witness"]
-        assert [(one["stream_id"], one["stream_offset"]) for one in witness] == [(f"{name}>", at) for at in offsets]
+        assert [(one["stream_id"], one["stream_offset"]) for one in witness] == [(f"{name}.0>", at) for at in offsets]
 
 
 def test_lost_is_null_where_the_captures_do_not_tell(scenes: list[Row]) -> None:

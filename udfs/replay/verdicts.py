@@ -115,34 +115,6 @@ def _to_batches(found: list[Judged], chains: pa.Table) -> Iterator[pa.RecordBatc
         yield from to_batches(given | {"turn": pa.array(np.full(len(found), turn))}, JUDGED)
 
 
-class Meeting(NamedTuple):
-    """Holds what [MS-MQQB] 3.1.5.8.6 says of a message that meets a state."""
-
-    accepted: bool | None
-    """None where the captures cannot show it."""
-    above: bool
-    """It is above the state."""
-    same: bool
-    """It is in the sequence of the state."""
-    across: bool
-    """Bytes are unread between what set the state and the message."""
-    skipped: int
-    """Numbers between the state and the message."""
-
-
-def meet(state: State | None, message: Message) -> Meeting:
-    """Applies the rule to a message and the state before it, which is None where it is unknown."""
-    if state is None:
-        accepted = True if message.previous == 0 else None
-        return Meeting(accepted, above=True, same=False, across=False, skipped=max(message.number - 1, 0))
-    same, across = message.sequence == state.sequence, message.missing > state.missing
-    above = (message.sequence, message.number) > (state.sequence, state.number)
-    skipped = max(message.number - (state.number if same else 0) - 1, 0)
-    accepted = accept(state, message)
-    cannot_show = above and across and (not accepted or skipped > 0)
-    return Meeting(None if cannot_show else accepted, above, same, across, skipped)
-
-
 class Scope:
     """Judges the messages of a scope one after another, and holds what they tell of the verdicts on further ones.
 
@@ -178,7 +150,7 @@ class Scope:
         """Yields the verdicts on a chain, of which the first message has this previous number."""
         for order, number in enumerate(range(chain.first_number, chain.number + 1), chain.replay_order):
             message = Message(chain.sequence, number, previous, chain.missing)
-            one = self._judged(chain, order, message, meet(self.state, message))
+            one = self._judged(chain, order, message)
             yield one
             self._learn(one, message)
             if self.state is None or self.reading is Reading.LITERAL:
@@ -189,11 +161,27 @@ class Scope:
                 return
             previous = number
 
-    def _judged(self, chain: Chain, order: int, message: Message, found: Meeting) -> Judged:
+    def _judged(self, chain: Chain, order: int, message: Message) -> Judged:
         """Returns the row of a message; of a plain one, with those after it in the chain, which are as plain."""
-        state = self.state
-        verdict, reason = self._verdict(message, found)
-        is_plain = verdict is Verdict.IN_ORDER and not found.across
+        state, slot = self.state, (message.sequence, message.number)
+        same = state is not None and message.sequence == state.sequence
+        above = state is None or slot > (state.sequence, state.number)
+        across = state is not None and message.missing > state.missing
+        skipped = max(message.number - (state.number if state is not None and same else 0) - 1, 0)
+        accepted: bool | None = message.previous == 0 if state is None else accept(state, message)
+        reason = None
+        if state is None and not accepted:
+            accepted, verdict, reason = None, Verdict.UNKNOWN, Reason.NO_PRIOR_STATE
+        elif above and across and (not accepted or skipped):
+            accepted, verdict, reason = None, Verdict.UNKNOWN, Reason.CAPTURE_GAP
+        elif accepted:
+            verdict = Verdict.GAP_EXPIRED if skipped else Verdict.IN_ORDER if same else Verdict.NEW_SEQUENCE
+        elif slot <= self.sent or self.taken.have(*slot):
+            verdict = Verdict.DUPLICATE
+        else:
+            below = Reason.LATE if same else Reason.STALE_SEQUENCE
+            verdict, reason = Verdict.OUT_OF_ORDER, Reason.PREDECESSOR_MISSING if above else below
+        is_plain = verdict is Verdict.IN_ORDER and message.previous > 0 and not across
         return Judged(
             chain.scope_no,
             chain.stream_no,
@@ -201,30 +189,18 @@ class Scope:
             order,
             message.sequence,
             first_number=message.number,
-            number=chain.number if is_plain and message.previous > 0 else message.number,
+            number=chain.number if is_plain else message.number,
             state_sequence=state and state.sequence,
             state_number=state and state.number,
-            accepted=found.accepted,
+            accepted=accepted,
             verdict=verdict,
             reason=reason,
-            gap_size=found.skipped if verdict is Verdict.GAP_EXPIRED else 0,
-            reject_count=order - self.moved if found.accepted is False else 0,
+            gap_size=skipped if verdict is Verdict.GAP_EXPIRED else 0,
+            reject_count=order - self.moved if accepted is False else 0,
             missing_runs=message.missing - self.missing,
-            behind_gap=found.across,
+            behind_gap=across,
             in_doubt=self.doubted > self.sure,
         )
-
-    def _verdict(self, message: Message, found: Meeting) -> tuple[Verdict, Reason | None]:
-        if found.accepted is None:
-            return Verdict.UNKNOWN, Reason.NO_PRIOR_STATE if self.state is None else Reason.CAPTURE_GAP
-        if found.accepted:
-            in_order = Verdict.IN_ORDER if found.same else Verdict.NEW_SEQUENCE
-            return Verdict.GAP_EXPIRED if found.skipped else in_order, None
-        slot = message.sequence, message.number
-        if slot <= self.sent or self.taken.have(*slot):
-            return Verdict.DUPLICATE, None
-        below = Reason.LATE if found.same else Reason.STALE_SEQUENCE
-        return Verdict.OUT_OF_ORDER, Reason.PREDECESSOR_MISSING if found.above else below
 
     def _learn(self, one: Judged, message: Message) -> None:
         """Learns from a verdict on a message, or on a run of plain ones."""

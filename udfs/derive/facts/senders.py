@@ -76,22 +76,7 @@ def two_addresses(ends: pl.DataFrame, conflicts: pl.DataFrame) -> pl.DataFrame:
     A host may have several networks. Two machines with one identity send different messages under one number, or one
     machine's messages are refused because the other's sequence is greater: `conflicts` are those of `find_conflicts`.
     """
-    second = pl.col("first_ns").list.get(1)
-    return (
-        _places(ends)
-        .join(conflicts, on="sender_guid", how="left")
-        .select(
-            "sender_guid",
-            pl.col("address").alias("addresses"),
-            "beginnings",
-            timestamp(second).alias("found_at"),
-            pl.col("address").list.len().cast(pl.Int64).alias("messages"),
-            pl.col("session_id").list.get(1),
-            "conflict",
-            "scope_key",
-            "tx_sequence_id",
-        )
-    )
+    return _places(ends).join(conflicts, on="sender_guid", how="left")
 
 
 def streams_of_several(ends: pl.DataFrame) -> pl.DataFrame:
@@ -150,21 +135,24 @@ def _behind_another(sent: pl.DataFrame) -> pl.DataFrame:
 
 
 def _places(ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns the queue managers with several addresses, and lists of these, the earliest first.
+    """Returns the queue managers with several addresses: lists of these and of their first streams, the earliest first.
 
-    Beside each address are the time, the session and the key of its first stream.
+    Beside them is the number of addresses, and time and session of the second one.
     """
-    place = ("first_ns", "address", "session_id", "beginnings")
     return (
         ends.filter(pl.col("copy_of").is_null() & pl.col("sender_guid").is_not_null())
-        .with_columns(key_at("stream_id", pl.lit(0)).alias("beginnings"))
         .sort("first_ns", "stream_id")
-        .group_by("sender_guid", "address")
-        .agg(pl.col("first_ns").min(), pl.col("session_id", "beginnings").first())
+        .unique(("sender_guid", "address"), keep="first", maintain_order=True)
+        .filter(pl.len().over("sender_guid") > 1)
         .sort("first_ns", "address")
         .group_by("sender_guid")
-        .agg(pl.col(place))
-        .filter(pl.col("address").list.len() > 1)
+        .agg(
+            pl.col("address").alias("addresses"),
+            key_at("stream_id", pl.lit(0)).alias("beginnings"),
+            timestamp(pl.col("first_ns").get(1)).alias("found_at"),
+            count().alias("messages"),
+            pl.col("session_id").get(1),
+        )
     )
 
 
