@@ -10,10 +10,9 @@ from schemas.replay import Scope
 from udfs.derive.facts.arrivals import watched_sessions
 from udfs.derive.replay.acks import answered, pair_acks
 from udfs.derive.replay.ends import find_ends
-from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, find_flows, scoped_flows
+from udfs.derive.replay.scopes import FLOW_KEY, NUMBERS, SENDER_THERE, find_flows, scoped_flows
 
-_NUMBERS = ("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number")
-OF_SCOPES = (*(*FLOW_KEY, *_NUMBERS, "stream_offset", "captured_ns", "capture_id", "message_id", "tx_transaction_id"),)
+OF_SCOPES = (*FLOW_KEY, *NUMBERS, "stream_offset", "captured_ns", "capture_id", "message_id", "tx_transaction_id")
 """Columns that are read of all transactional messages, to find their scopes and which of them to judge."""
 
 
