@@ -182,4 +182,5 @@ def _without_copies(united: Conversations[T], copies: T, groups: T) -> Conversat
         )
         for name, rows in packets.items()
     }
+    tables["unread"] = engine.expect_few(tables["unread"])
     return replace(united, **tables, found=Copies(copies, made["copied"], placed, skews))

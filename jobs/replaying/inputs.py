@@ -12,6 +12,7 @@ from udfs.derive.replay.acks import answered, pair_acks
 from udfs.derive.replay.ends import find_ends
 from udfs.derive.replay.scopes import (
     FLOW_KEY,
+    NUMBERS,
     SENDER_THERE,
     arrived,
     find_flows,
@@ -19,8 +20,7 @@ from udfs.derive.replay.scopes import (
     senders_to_several_queues,
 )
 
-_NUMBERS = ("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number")
-OF_SCOPES = (*(*FLOW_KEY, *_NUMBERS, "stream_offset", "captured_ns", "capture_id", "message_id", "tx_transaction_id"),)
+OF_SCOPES = (*FLOW_KEY, *NUMBERS, "stream_offset", "captured_ns", "capture_id", "message_id", "tx_transaction_id")
 """Columns that are read of all transactional messages, to find their scopes and which of them to judge."""
 
 

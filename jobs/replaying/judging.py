@@ -7,8 +7,7 @@ from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
 from schemas.replay import Reading
 from udfs.derive.replay.acks import acknowledged
-from udfs.derive.replay.initial_states import first_messages, with_order_acks
-from udfs.derive.replay.marks import STREAM, initial_marks, marks, number_streams
+from udfs.derive.replay.marks import STREAM, first_messages, initial_marks, marks, number_streams, with_order_acks
 from udfs.derive.replay.verdict_rows import verdict_rows
 from udfs.replay.acks import GROUP
 from udfs.replay.evidence import PROVEN, end_doubts, prove

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, Protocol
 
 import polars as pl
@@ -88,9 +87,10 @@ class Settled(Generic[T]):
         return self.engine.join(rows, self.engine.distinct(self.engine.select(wanted, on)), [on], "semi")
 
 
-def nothing_settled(engine: Engine[T], messages: T, flows: T) -> Settled[T]:
-    """Returns that all transactional messages of these flows are to be judged."""
-    messages = engine.select(engine.where(messages, "transactional"), *TRANSACTIONAL)
+def _nothing_settled(united: Conversations[T], flows: T) -> Settled[T]:
+    """Returns that all transactional messages are to be judged; `flows` are all there are."""
+    engine = united.engine
+    messages = engine.select(engine.where(united.messages, "transactional"), *TRANSACTIONAL)
     none = read_tallies(schema_of(TALLIES.arrow).to_frame())
     resumed, behind = engine.table([], RESUMED), engine.table([], BEHIND)
     return Settled(engine, messages, flows, resumed, behind, engine.hand_in(none))
@@ -99,10 +99,9 @@ def nothing_settled(engine: Engine[T], messages: T, flows: T) -> Settled[T]:
 def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastReplay | None) -> Settled[Any]:
     """Returns what stays of the last replay; says why where that is nothing. With a `last` replay, rows are frames."""
     engine, sources = united.engine, united.sources
-    nothing = partial(nothing_settled, engine, united.messages, inputs.flows)
     tallies = None if last is None else read_tallies(last.read(TALLIES))
     if last is None or tallies is None or tallies.is_empty():  # the literal reading leaves none
-        return nothing()
+        return _nothing_settled(united, inputs.flows)
     changes: dict[str, Frames] = {}
     if united.found is not None or united.had_copies:
         why = "captures hold connections twice"
@@ -114,7 +113,7 @@ def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastRepl
         changes, why = _changes(last), "nothing tells what has changed"
     if not changes:
         progress(f"replay: all messages are judged: {why}")
-        return nothing()
+        return _nothing_settled(united, inputs.flows)
     watched = watch(engine, inputs, inputs.acks, inputs.flows)
     now = Now(
         inputs.every_end,

@@ -20,9 +20,8 @@ from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
 from udfs.derive.replay.scopes import SENDER_THERE, with_flow
 from udfs.derive.tables import with_columns_of
-from udfs.derive.touched import LINKS, NEVER, Now
+from udfs.derive.touched import LINKS, NEVER, ON_STREAM, Now
 
-_ON_STREAM = ("scope_key", "stream_id")
 _OF_SENDER = ("source_queue_manager", "tx_sequence_id")
 _OPENING = ("begins", "first_ns", "opening_sequence", "opening_number", "opening_missing")
 """Columns of a tally that describe its first arrival."""
@@ -72,13 +71,13 @@ def settle(tallies: pl.DataFrame, touched: pl.DataFrame, now: Now) -> Frames:
         if drawn_in.is_empty():
             break
         touched = pl.concat([touched, drawn_in.select(*SPAN, ns=pl.lit(NEVER))])
-    behind = kept.group_by(_ON_STREAM).agg(stream_offset=pl.max("last_offset"))
+    behind = kept.group_by(ON_STREAM).agg(stream_offset=pl.max("last_offset"))
     return {
         "tallies": kept,
         "messages": pl.concat([to_judge.select(PLACE), with_flow(now.messages, now.legs).select(PLACE)]),
-        "flows": now.flows.join(to_judge, on=_ON_STREAM, how="semi"),
+        "flows": now.flows.join(to_judge, on=ON_STREAM, how="semi"),
         "resumed": _resumed(cuts),
-        "behind": behind.join(to_judge, on=_ON_STREAM, how="semi"),
+        "behind": behind.join(to_judge, on=ON_STREAM, how="semi"),
     }
 
 

@@ -18,7 +18,7 @@ from udfs.replay.timeline import BEFORE_ALL
 LINKS = ("message_no", "transaction_no")
 """Numbers of IDs that messages share which are judged together."""
 NEVER = (1 << 63) - 1
-_ON_STREAM = ("scope_key", "stream_id")
+ON_STREAM = ("scope_key", "stream_id")
 _NAMES = (
     *("stream_id", "session_id", "sender", "receiver", "sender_guid", "receiver_guid", "receiver_by_address"),
     *("mid_stream", "first_ns"),
@@ -127,12 +127,12 @@ def _late(
 ) -> Iterator[pl.DataFrame]:
     """Yields the scopes of messages and acknowledgments that came, unless after all that the scope had."""
     had = tallies.group_by("scope_key").agg(last_ns=pl.max("last_captured_ns"))
-    on_stream = tallies.group_by(_ON_STREAM).agg(pl.max("last_offset"))
+    on_stream = tallies.group_by(ON_STREAM).agg(pl.max("last_offset"))
     of_sender = of_senders.select("scope_key", _SENDER).unique()
     acked = acked.group_by(_SENDER).agg(pl.min("ns"))
     yield acked.join(of_sender, on=_SENDER).join(had, on="scope_key").filter(pl.col("ns") <= pl.col("last_ns"))
     yield came.join(had, on="scope_key").filter(pl.col("captured_ns") <= pl.col("last_ns"))
-    yield came.join(on_stream, on=_ON_STREAM).filter(pl.col("stream_offset") <= pl.col("last_offset"))
+    yield came.join(on_stream, on=ON_STREAM).filter(pl.col("stream_offset") <= pl.col("last_offset"))
 
 
 def _by_sequence(tallies: pl.DataFrame, changes: Mapping[str, Frames], now: Now) -> Iterator[pl.DataFrame]:
@@ -161,8 +161,8 @@ def _by_unread_bytes(
     )
     scopes = now.flows.select("scope_key", "session_id").unique()
     yield began.join(ranges, on="stream_id", how="semi").join(scopes, on="session_id").select("scope_key", "ns")
-    last = tallies.group_by(_ON_STREAM).agg(pl.max("last_offset"))
-    grown = came.select(_ON_STREAM).unique().join(last, on=_ON_STREAM, how="left")
+    last = tallies.group_by(ON_STREAM).agg(pl.max("last_offset"))
+    grown = came.select(ON_STREAM).unique().join(last, on=ON_STREAM, how="left")
     is_behind = pl.col("stream_offset") > pl.col("last_offset").fill_null(BEFORE_ALL)
     moved = grown.join(now.unread.group_by("stream_id").agg(pl.max("stream_offset")), on="stream_id").filter(is_behind)
     yield moved.join(began, on="stream_id").select("scope_key", "ns")

@@ -10,15 +10,9 @@ import polars as pl
 from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE, nanoseconds, timestamp
 from udfs.derive.frames import Frames, derives
 
-_NEVER = (1 << 63) - 1
-"""No record has this number."""
-
 
 def find_steps(captures: pl.DataFrame) -> pl.DataFrame:
-    """Returns per capture and step `first_frame`, `next_frame` and `behind_ns`, the sum of the steps up to there.
-
-    From `first_frame` up to the record before `next_frame`, the capture's clock is `behind_ns` behind.
-    """
+    """Returns per capture and step `first_frame` and by how much the clock is behind from there on, `behind_ns`."""
     return (
         captures.select("capture_id", step="clock_steps")
         .explode("step")
@@ -28,7 +22,6 @@ def find_steps(captures: pl.DataFrame) -> pl.DataFrame:
         .select(
             "capture_id",
             first_frame="frame",
-            next_frame=pl.col("frame").shift(-1).over("capture_id").fill_null(_NEVER),
             behind_ns=-pl.col("step_ns").cum_sum().over("capture_id"),
         )
     )
