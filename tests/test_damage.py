@@ -7,11 +7,9 @@ is lost without a row.
 
 import gzip
 import random
-import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,9 +23,9 @@ from wiretap import Sent, conversation, msmq
 from udfs.passes import preframe
 
 CHUNKS, CHUNK = 40, 50
-EXACT = {"segments": 3, "payload": 3, "decoys": 3, "snaplen": 1, "cut": 2}
+EXACT = {"segments": 3, "payload": 3, "decoys": 3, "snaplen": 1}
 """Kinds of damage and how often: records deleted, doubled and swapped; the same, and wrong bits in payloads; the same,
-and bodies that look like packets; records cut; the end of the file cut off."""
+and bodies that look like packets; records cut."""
 BALANCED = {"beginning": 1, "headers": 3, "records": 3, "anywhere": 2}
 """The beginning cut off behind the file header; wrong bits in the headers of frames, or of records; any damage."""
 
@@ -63,7 +61,6 @@ class Capture:
     """How many packets were sent."""
     prefer_valid: bool = False
     """Whether a segment with a right checksum wins over one with a wrong checksum."""
-    unreadable: bool = False
 
 
 def packet(rng: random.Random, largest: int, *, decoys: bool) -> bytes:
@@ -216,23 +213,6 @@ class Style(NamedTuple):
         return wiretap.enhanced(t.frame, stamp, number=number, original=t.length, order=self.order)
 
 
-def cut(rng: random.Random, capture: Capture, style: Style) -> None:
-    """The file ends somewhere; packed files too."""
-    head, parts = style.head(), style.parts(rng, capture.readable)
-    data = head + b"".join(parts)
-    if rng.random() < 0.3:
-        packed = gzip.compress(data, mtime=0)
-        packed = packed[: rng.randrange(len(packed))]
-        capture.files = [packed]
-        left = len(zlib.decompressobj(wbits=31).decompress(packed)) if len(packed) > 3 else 0
-    else:
-        left = rng.randrange(len(data))
-        capture.files = [data[:left]]
-    capture.unreadable = left < (28 if style.ng else 24)
-    ends = accumulate(map(len, parts), initial=len(head))
-    capture.readable = [t for t, end in zip(capture.readable, islice(ends, 1, None), strict=True) if end <= left]
-
-
 def damaged_file(rng: random.Random, kind: str, taken: list[Taken], style: Style) -> bytes:
     """A capture with damage to what is no frame."""
     head, parts = style.head(), style.parts(rng, taken)
@@ -268,9 +248,7 @@ def captured(seed: int) -> Capture:
     sent = sum(len(packets) for f in flows for packets in f.packets)
     capture = Capture(kind, [], taken, sent, prefer_valid=sums and kind in ("payload", "decoys"))
     style = Style.any(rng)
-    if kind == "cut":
-        cut(rng, capture, style)
-    elif kind in ("beginning", "records", "anywhere"):
+    if kind in ("beginning", "records", "anywhere"):
         capture.files = [damaged_file(rng, kind, taken, style)]
     else:
         middle = rng.randrange(len(taken)) if rng.random() < 0.15 else len(taken)
@@ -288,7 +266,6 @@ def captured(seed: int) -> Capture:
 
 def judge(capture: Capture, found: Ingested) -> int:
     """Hold what was found against what must be found; returns how many packets must be."""
-    assert (found.captures[0]["status"] == "unreadable") is capture.unreadable
     got: dict[Key, list[tuple[int, bytes]]] = defaultdict(list)
     gaps: dict[Key, list[tuple[int, int]]] = defaultdict(list)
     keys = {}

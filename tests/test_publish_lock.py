@@ -482,12 +482,6 @@ def test_the_version_that_rolling_back_restores(
     assert restore_target(history(*operations), recorded) == target
 
 
-def test_a_log_that_begins_after_the_recorded_version_has_its_rows_unless_a_commit_changed_them() -> None:
-    upkeep = [commit(8, SET_PROPERTIES), commit(7, SET_PROPERTIES)]
-    assert restore_target(upkeep, 5) is None
-    assert restore_target([commit(9, "WRITE"), *upkeep], 5) == 5
-
-
 def test_what_is_no_state_is_left_out() -> None:
     run = LockState("r", "h", 1, 4)
     pairs = json.dumps({"msmq.lock": run.text})
