@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from growth import assert_linear
 from pipeline import frames, ingest_more
+from tiers import merge_needs
 from wiretap import (
     ACK,
     FIN,
@@ -134,9 +135,10 @@ FRAMES: dict[str, tuple[int, Callable[[int], list[bytes]]]] = {
 
 CASES = [(what, Overlap.FIRST) for what in (*TALKS, *FRAMES)]
 CASES += [("conflicts over one byte", overlap) for overlap in list(Overlap)[1:]]
+OF_EACH_KIND = [(what, Overlap.FIRST) for what in ("SYNs", "bytes alone", "fragments without an end")]
 
 
-@pytest.mark.parametrize(("what", "overlap"), CASES)
+@pytest.mark.parametrize(("what", "overlap"), merge_needs(OF_EACH_KIND, CASES))
 def test_costs_are_those_of_the_bytes(what: str, overlap: Overlap, tmp_path: Path) -> None:
     many = TALKS[what][0] if what in TALKS else FRAMES[what][0]
 
@@ -151,6 +153,6 @@ def test_costs_are_those_of_the_bytes(what: str, overlap: Overlap, tmp_path: Pat
         return sum(engine.read(table).height for table in INGESTED)
 
     small, large = assert_linear(rows, capture, many)
-    sizes = [capture(n).stat().st_size for n in (many, 2 * many)]
+    sizes = [(tmp_path / f"{n}.pcap").stat().st_size for n in (many, 2 * many)]
     assert large.peak_bytes - small.peak_bytes < MEMORY * (sizes[1] - sizes[0])
     assert large.result < ROWS * sizes[1]

@@ -399,7 +399,7 @@ def damaged_file(rng: random.Random, style: str, content: list[Record]) -> tuple
     return head + data, hurt
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", merge_needs(range(10), range(40)))
 @pytest.mark.parametrize("style", ["plain", "modified", "pcapng"])
 def test_fault_69_damage_loses_nothing_else(style: str, seed: int) -> None:
     """Only damaged records are lost, and every byte is in a record or a fault."""
