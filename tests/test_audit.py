@@ -76,12 +76,12 @@ def _without_windows() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def five_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def some_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse after nights that judged what was new or open, only to be read."""
     folder = tmp_path_factory.mktemp("audit")
-    simulate(str(folder / "captures"), 3, 300, bodies=(10, 200), file_bytes=20_000, loss=0.01)
+    simulate(str(folder / "captures"), 3, 200, bodies=(10, 200), file_bytes=20_000, loss=0.01)
     captures = sorted((folder / "captures").glob("*.pcap"))
-    history, nights = History(), 5
+    history, nights = History(), 4
     for night in range(nights):
         history.night(*captures[night * len(captures) // nights : (night + 1) * len(captures) // nights])
         write(folder / "warehouse", history.sources)
@@ -92,9 +92,9 @@ def five_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def nights(five_nights: Path, tmp_path: Path) -> Path:
+def nights(some_nights: Path, tmp_path: Path) -> Path:
     """The same, to be written to."""
-    return Path(shutil.copytree(five_nights, tmp_path / "warehouse"))
+    return Path(shutil.copytree(some_nights, tmp_path / "warehouse"))
 
 
 def test_tables_that_are_right_are_left_alone(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:

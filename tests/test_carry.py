@@ -4,7 +4,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import chain, islice, pairwise
+from itertools import chain, islice, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,14 @@ DAMAGE: dict[str, Damage] = {
 }
 
 
-@pytest.mark.parametrize(("preframing", "late"), [(False, False), (True, False), (False, True)])
-@pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("seed", merge_needs(range(4), range(12)))
+WAYS = [(damage, *way) for damage in DAMAGE for way in ((False, False), (True, False), (False, True))]
+"""How frames are damaged, whether there is preframing, and whether captures are late."""
+
+
+@pytest.mark.parametrize(
+    ("seed", "damage", "preframing", "late"),
+    merge_needs([(at % 12, *way) for at, way in enumerate(WAYS)], [(seed, *way) for seed in range(12) for way in WAYS]),
+)
 def test_nights_are_one_night(
     seed: int, damage: str, preframing: bool, late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,9 +132,13 @@ def hostile(rng: random.Random) -> bytes:
     return b"".join(parts)
 
 
-@pytest.mark.parametrize("windowed", [False, True])
-@pytest.mark.parametrize("keep_bodies", [False, True])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("seed", "keep_bodies", "windowed"),
+    merge_needs(
+        [(0, False, False), (1, False, True), (2, True, False), (3, True, True)],
+        product(range(4), (False, True), (False, True)),
+    ),
+)
 def test_what_is_no_packet_is_carried_over(
     seed: int, keep_bodies: bool, windowed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

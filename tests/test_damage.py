@@ -24,7 +24,7 @@ from wiretap import Sent, conversation, msmq
 
 from udfs.passes import preframe
 
-CHUNKS, CHUNK = 20, 100
+CHUNKS, CHUNK = 40, 50
 EXACT = {"segments": 3, "payload": 3, "decoys": 3, "snaplen": 1, "cut": 2}
 """Kinds of damage and how often: records deleted, doubled and swapped; the same, and wrong bits in payloads; the same,
 and bodies that look like packets; records cut; the end of the file cut off."""

@@ -159,7 +159,7 @@ def disagreements(
 
 @pytest.fixture(scope="module", params=seeds([40]))
 def tables(request: pytest.FixtureRequest) -> Tables:
-    return night(random.Random(request.param), 6_000)
+    return night(random.Random(request.param), 2_000)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
+from tiers import merge_needs
 from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, fast_open, handshake
 
 from schemas.ingest import TcpReason
@@ -96,7 +97,7 @@ def repacketised(rng: random.Random, sent: list[Sent], request: bytes, response:
             sent.insert(rng.randrange(4, len(sent)), Sent(by_server, isn + 1 + low, 0, 0, text[low:high]))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", merge_needs(range(12), range(40)))
 def test_what_was_sent_comes_back(seed: int) -> None:
     """Reordered, repeated, repacketised, near the wrap; in every overlap policy, for nothing conflicts."""
     rng = random.Random(seed)
