@@ -204,14 +204,13 @@ def difference(seed: int, scopes: Iterable[Row], night: Night, given: Mapping[Ke
     return None
 
 
-def differences(seeds: Iterable[int], *, of_product: bool = False, **other: Any) -> list[str]:
-    """Describes the first difference of each night where a replayer and the truth differ: the second, or the product's.
+def differences(seeds: Iterable[int], **other: Any) -> list[str]:
+    """Describes the first difference of each night where the truth and a replayer differ: the second, or the product's.
 
     `other` are options of the simulation.
     """
     found = []
     for seed in seeds:
         night, truth = simulated(seed, **other)
-        fates_found = night.fates_of_product() if of_product else night.fates()
-        found.append(difference(seed, truth, night, fates_found))
+        found += [difference(seed, truth, night, fates) for fates in (night.fates(), night.fates_of_product())]
     return [said for said in found if said]

@@ -30,7 +30,7 @@ BLOCKS = merge_needs([0], range(3))
 @pytest.mark.parametrize("options", [BOTH_ENDS, CLOCK_STEP], ids=["both ends", "clock step"])
 @pytest.mark.parametrize("block", BLOCKS)
 def test_neither_captures_of_both_ends_nor_a_clock_that_steps_back_change_a_verdict(block: int, options: Row) -> None:
-    assert differences(range(block * BLOCK, (block + 1) * BLOCK), of_product=True, **options) == []
+    assert differences(range(block * BLOCK, (block + 1) * BLOCK), **options) == []
 
 
 def ahead(capture: Path, seconds: int) -> None:

@@ -1,6 +1,7 @@
 """A warehouse of many nights: each is the demonstration's morning again, a day later, at first without its trouble."""
 
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
@@ -24,9 +25,9 @@ _OF_ONE_NIGHT = {"capture_id", "stream_id", "connection_id", "session_id", "scop
 
 def write_nights(warehouse: Path, nights: int) -> None:
     """Writes the tables of so many nights, whose captures have holes."""
-    of_story = {story: _night(story) for story in ("both", "neither")}
+    of_night = [_night(TROUBLED.get(night, "neither")) for night in range(nights)]
     for table in TABLES:
-        rows = [_later(table, of_story[TROUBLED.get(night, "neither")][table.name], night) for night in range(nights)]
+        rows = [_later(table, tables[table.name], night) for night, tables in enumerate(of_night)]
         write_deltalake(str(warehouse / table.name), to_arrow(pl.concat(rows)).cast(table.arrow))
 
 
@@ -36,6 +37,7 @@ def write_empty(warehouse: Path) -> None:
         write_deltalake(str(warehouse / table.name), table.arrow.empty_table())
 
 
+@cache
 def _night(story: str) -> Frames:
     with TemporaryDirectory() as folder, mock.patch.object(demo, "STORIES", STORIES[story]):
         simulate(folder, 1, 0, is_demo=True, loss=0.005)
