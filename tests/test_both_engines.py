@@ -150,16 +150,23 @@ def derived(engine: Engine[T], derivation: Derivation, *tables: T) -> dict[str, 
     return engine.derive(derivation, **dict(zip(("left", "right", "few"), tables, strict=True)))
 
 
-@pytest.mark.parametrize(("by", "few_rows"), [(("key",), 0), ((), 0), ((), 100)])
+WAYS = ((("key",), 0), ((), 0), ((), 100))
+"""By which column rows are derived, and of how few that is done in this process."""
+ROWS: tuple[tuple[list[str | None], list[str | None]], ...] = (
+    (["a", "b", None, "b", "a", None, "c"], ["a", None, "d"]),
+    (["a"], []),
+    ([], ["a"]),
+    ([None] * 4, [None]),
+    ([], []),
+)
+
+
 @pytest.mark.parametrize(
-    ("left", "right"),
-    [
-        (["a", "b", None, "b", "a", None, "c"], ["a", None, "d"]),
-        (["a"], []),
-        ([], ["a"]),
-        ([None] * 4, [None]),
-        ([], []),
-    ],
+    ("by", "few_rows", "left", "right"),
+    merge_needs(
+        [*((*way, *ROWS[0]) for way in WAYS), (*WAYS[0], *ROWS[2]), (*WAYS[1], *ROWS[4])],
+        ((*way, *rows) for way in WAYS for rows in ROWS),
+    ),
 )
 def test_both_engines_derive_the_same(
     spark: SparkSession,

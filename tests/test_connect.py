@@ -13,6 +13,7 @@ from warehouses import CAPTURES, all_rows
 
 from jobs.app.command import Summary
 from jobs.app.spark_session import FOR_FEW_ROWS
+from schemas.tables import INGESTED
 
 REFUSING = """
 import json
@@ -54,18 +55,31 @@ def run_over_connect(spark: SparkSession, program: str, *arguments: str) -> subp
     )
 
 
-@pytest.mark.parametrize(
-    "in_memory", [pytest.param((), id="in memory"), pytest.param(("0",), marks=pytest.mark.slow, id="in tasks")]
-)
-def test_a_night_over_spark_connect(
-    spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path, in_memory: tuple[str, ...]
-) -> None:
+def command_over_connect(spark: SparkSession, warehouse: Path, command: str, *options: str) -> Summary:
+    """Runs a command on the capture of `orders`; returns its summary."""
     done = run_over_connect(
         spark,
-        *(REFUSING, json.dumps(FOR_FEW_ROWS), "nightly", "--json"),
-        *("--captures", str(CAPTURES / "orders.pcapng"), "--warehouse", str(tmp_path / "warehouse")),
-        *(text for most in in_memory for text in ("--in-memory-bytes", most, "--in-memory-messages", most)),
+        *(REFUSING, json.dumps(FOR_FEW_ROWS), command, "--json"),
+        *("--captures", str(CAPTURES / "orders.pcapng"), "--warehouse", str(warehouse), *options),
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout)["verdicts"] == orders[1]["verdicts"]
-    assert all_rows(tmp_path / "warehouse") == all_rows(orders[0])
+    return dict(json.loads(done.stdout))
+
+
+def test_captures_are_ingested_over_spark_connect(
+    spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path
+) -> None:
+    command_over_connect(spark, tmp_path, "ingest")
+    assert all_rows(tmp_path, INGESTED) == all_rows(orders[0], INGESTED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [(), ("--in-memory-bytes", "0", "--in-memory-messages", "0")], ids=["in memory", "in tasks"]
+)
+def test_a_night_over_spark_connect(
+    spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    summary = command_over_connect(spark, tmp_path, "nightly", *options)
+    assert summary["verdicts"] == orders[1]["verdicts"]
+    assert all_rows(tmp_path) == all_rows(orders[0])

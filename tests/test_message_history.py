@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from tiers import merge_needs
 from warehouses import rows
 
 from schemas.history import MESSAGE_HISTORY, SOURCES, SQL, spark_sql
@@ -41,7 +42,7 @@ def in_order(found: list[Row]) -> list[Row]:
     return sorted(found, key=lambda row: repr([row[name] for name in MESSAGE_HISTORY.key]))
 
 
-@pytest.mark.parametrize("night", ["demo", "branches"])
+@pytest.mark.parametrize("night", merge_needs(["demo"], ["demo", "branches"]))
 def test_three_engines_tell_the_same(spark: SparkSession, night: str, request: pytest.FixtureRequest) -> None:
     warehouse = request.getfixturevalue(night)
     by_one = in_order(by_duckdb(warehouse))

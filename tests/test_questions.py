@@ -81,11 +81,6 @@ def in_duckdb(warehouse: Path) -> duckdb.DuckDBPyConnection:
 
 
 @pytest.fixture(scope="module")
-def session(spark: SparkSession, branches: Path) -> SparkSession:
-    return in_spark(spark, branches)
-
-
-@pytest.fixture(scope="module")
 def connection(branches: Path) -> duckdb.DuckDBPyConnection:
     return in_duckdb(branches)
 
@@ -169,10 +164,9 @@ def rounded_alike(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("statement", DATASETS)
-def test_the_dashboard_finds_something(
-    session: SparkSession, connection: duckdb.DuckDBPyConnection, statement: str
-) -> None:
-    by_spark = session.sql(statement).toArrow().to_pylist()
+def test_the_dashboard_finds_something(morning: tuple[SparkSession, duckdb.DuckDBPyConnection], statement: str) -> None:
+    spark, connection = morning
+    by_spark = spark.sql(statement).toArrow().to_pylist()
     assert by_spark
     assert len(by_spark) == len(connection.sql(statement).fetchall())
 

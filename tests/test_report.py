@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from pages import LISTED, ORDERS, Tables, limited_report, morning_tables, names_of, said
 from pages import report as page_of
 from pyspark.sql import SparkSession
+from tiers import merge_needs
 from weeks import write_empty, write_nights
 
 from jobs.app.config import Config
@@ -30,7 +31,7 @@ def config(warehouse: Path, **options: Any) -> Config:
     return Config.load({"warehouse": str(warehouse)} | options, None)
 
 
-@pytest.mark.parametrize("of_one", [False, True])
+@pytest.mark.parametrize("of_one", merge_needs([False], [False, True]))
 def test_tasks_of_spark_make_the_same_page(spark: SparkSession, tmp_path: Path, *, of_one: bool) -> None:
     write_nights(tmp_path, 2)
     chosen: dict[str, Any] = {}
