@@ -66,6 +66,7 @@ class FindingKind(StrEnum):
     GAP_EXPIRED = "gap_expired"
     STUCK_SEQUENCE = "stuck_sequence"
     CAPTURE_GAP = "capture_gap"
+    MISSED_BY_CAPTURE = "missed_by_capture"
     CONTRADICTED = "contradicted"
     REFUSED_FOR_CAUSE = "refused_for_cause"
     DUPLICATES_DIFFER = "duplicates_differ"

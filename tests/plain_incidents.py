@@ -33,7 +33,7 @@ CAUSES: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     ("contradicted", ("contradicted", K.CONTRADICTED)),
-    ("capture_incomplete", ("unknown", K.CAPTURE_GAP, K.CLOCKS_DIFFER)),
+    ("capture_incomplete", ("unknown", K.CAPTURE_GAP, K.MISSED_BY_CAPTURE, K.CLOCKS_DIFFER)),
     ("delivered_twice", ("delivered_twice",)),
     ("not_read", ("not_read",)),
     ("expired", ("expired_unseen", K.GAP_EXPIRED, K.EXPIRED_ON_ARRIVAL)),

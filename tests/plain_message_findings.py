@@ -110,6 +110,10 @@ KINDS: tuple[tuple[K, str, tuple[str, ...], Callable[[Arrival], bool]], ...] = (
     (K.SEQUENCE_REGRESSED, "error", ("setter", "row"), lambda a: a.went_back),
     (K.GAP_EXPIRED, "warning", ("setter", "row"), lambda a: a.verdict == "gap_expired"),
     (K.CAPTURE_GAP, "warning", ("setter", "row"), lambda a: a.reason == "capture_gap" and a.acknowledged_at is None),
+    (
+        *(K.MISSED_BY_CAPTURE, "info", ("setter", "row")),
+        lambda a: a.reason == "capture_gap" and a.acknowledged_at is not None,
+    ),
     (K.CLOCKS_DIFFER, "warning", ("setter", "row"), lambda a: a.reason == "clocks_differ" and not a.acknowledged_at),
     (K.CONTRADICTED, "error", ("row",), lambda a: a.evidence == "contradicted"),
     (K.REFUSED_FOR_CAUSE, "error", ("row",), lambda a: a.final_ack_is(0x8000)),

@@ -126,7 +126,7 @@ script("resent_and_passed_by_at_last", out_of_order=ERROR, resend_schedule=INFO)
 script("some_accepted_later_and_some_not", out_of_order=WARNING)(
     connection(0), connection(1), messages(1, 3, 4, 2), message(7, 3, 2, on=1), message(8, 4, 3, on=1), message(9, 7, 6)
 )
-script("bytes_missing", capture_gap=WARNING)(
+script("bytes_missing", nearly="missed_by_capture", capture_gap=WARNING)(
     connection(missing_bytes=100), messages(1), missing(), message(1, 5, 4), message(2, 6, 5)
 )
 script("bytes_missing_where_numbers_expired", nearly="gap_expired", capture_gap=WARNING)(
@@ -135,10 +135,12 @@ script("bytes_missing_where_numbers_expired", nearly="gap_expired", capture_gap=
 script("refused_before_missing_bytes_that_may_hold_its_resend", out_of_order=WARNING, capture_gap=WARNING)(
     connection(missing_bytes=100), messages(1, 3), missing(), message(2, 5, 4)
 )
-script("bytes_missing_that_the_receiver_had", nearly="capture_gap")(
+script("bytes_missing_that_the_receiver_had", missed_by_capture=INFO)(
     connection(missing_bytes=100), messages(1), missing(), message(1, 5, 4), ack(1.6, 5)
 )
-script("bytes_missing_without_a_message")(connection(missing_bytes=100), messages(1), missing(), message(1, 2, 1))
+script("bytes_missing_without_a_message", nearly="capture_gap")(
+    connection(missing_bytes=100), messages(1), missing(), message(1, 2, 1)
+)
 script("refused_by_the_rule_yet_acknowledged", contradicted=WARNING)(connection(), messages(1, 3), ack(1, 3))
 script("refused_and_not_acknowledged", nearly="contradicted", out_of_order=WARNING)(
     connection(), messages(1, 3), ack(1, 1)

@@ -63,7 +63,7 @@ _ABOUT: Mapping[Cause, _About] = {
         "Compare with the receiver's queue: it acknowledged other messages than the captures suggest.",
     ),
     Cause.CAPTURE_INCOMPLETE: _About(
-        (Outcome.UNKNOWN, Kind.CAPTURE_GAP, Kind.CLOCKS_DIFFER),
+        (Outcome.UNKNOWN, Kind.CAPTURE_GAP, Kind.MISSED_BY_CAPTURE, Kind.CLOCKS_DIFFER),
         "The captures do not hold all of {}, or not in a sure order",
         "Compare with the receiver's queue. Next time, capture at the receiver, without loss, from before the "
         "connection is made.",

@@ -198,6 +198,15 @@ RULES = (
         ),
     ),
     Rule(
+        FindingKind.MISSED_BY_CAPTURE,
+        Severity.INFO,
+        when=_reason_is(Reason.CAPTURE_GAP) & _ACKNOWLEDGED,
+        says=lambda found: (
+            f"Bytes are missing from the captures before {found.counted('message')}, but the receiver acknowledged "
+            f"{found.it}: it had what the captures miss. {found.first_is}; before the missing bytes {found.stood}"
+        ),
+    ),
+    Rule(
         FindingKind.CLOCKS_DIFFER,
         Severity.WARNING,
         when=_reason_is(Reason.CLOCKS_DIFFER) & ~_ACKNOWLEDGED,
