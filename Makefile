@@ -25,17 +25,20 @@ run: $(OUT)/captures/truth.json  ## install, simulate a morning on which somethi
 	$(BIN)/msmq-replay nightly --captures '$(OUT)/captures/*.pcap' --warehouse $(OUT)/warehouse --names-file $(OUT)/captures/names.toml
 
 test: $(BIN)/.installed  ## what a merge needs: lint, types, import contracts, tests
-	$(MAKE) --jobs 2 --output-sync=target checks spark-tests TIER='not slow'
+	$(MAKE) --jobs 3 --output-sync=target checks plain-tests spark-tests TIER='not slow'
 
 test-all: $(BIN)/.installed  ## the same with the slow tests, before a release
-	$(MAKE) --jobs 2 --output-sync=target checks spark-tests TIER='slow or not slow'
+	$(MAKE) --jobs 3 --output-sync=target checks plain-tests spark-tests TIER='slow or not slow'
 
 checks:
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	nice -n 19 $(BIN)/pytest -m 'not spark and ($(TIER))'  # the tests on Spark take longer
+	nice -n 19 $(BIN)/pytest -m 'not spark and ($(TIER))' tests/test_[a-j]*.py  # the tests on Spark take longest
+
+plain-tests:
+	nice -n 19 $(BIN)/pytest -m 'not spark and ($(TIER))' tests/test_[!a-j]*.py
 
 spark-tests:
 	$(BIN)/pytest -m 'spark and ($(TIER))' --durations 15
@@ -58,4 +61,4 @@ zip: $(BIN)/.installed  ## dist/msmq_replay.zip for spark-submit --py-files
 clean:  ## remove everything that was made
 	rm -rf .venv $(OUT) dist
 
-.PHONY: help run test test-all checks spark-tests bench bench-replay docs screenshot zip clean
+.PHONY: help run test test-all checks plain-tests spark-tests bench bench-replay docs screenshot zip clean
