@@ -78,9 +78,8 @@ class History:
     def replay(self, last: "_Last | None") -> tuple[Tables, pl.DataFrame | None]:
         """Replays the sources as they are."""
         engine = InProcess(tables=dict(self.sources))
-        sources = read_sources(engine)
         options = Options(self.reading, self.scope)
-        gone = replay(engine, sources, unite(engine, sources), options, last)
+        gone = replay(unite(engine, read_sources(engine)), options, last)
         return {table.name: engine.read(table) for table in REPLAYED}, gone
 
 

@@ -102,9 +102,8 @@ def _lose_packets(engine: InProcess) -> None:
 
 def replayed(engine: Engine[T], options: Options) -> Conversations[T]:
     """Replays the tables of an engine, and returns what was captured twice."""
-    sources = read_sources(engine)
-    united = unite(engine, sources)
-    replay(engine, sources, united, options)
+    united = unite(engine, read_sources(engine))
+    replay(united, options)
     return united
 
 

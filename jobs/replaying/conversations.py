@@ -66,13 +66,13 @@ class Conversations(Generic[T]):
     """None without copies."""
 
     @property
-    def is_plain(self) -> bool:
+    def is_as_recorded(self) -> bool:
         """Returns whether keys and times are those of the tables."""
         return self.found is None and not self.has_steps
 
-    def restore(self, verdicts: T) -> T:
+    def as_recorded(self, verdicts: T) -> T:
         """Returns VERDICTS with the keys of their messages and the times that were recorded."""
-        if self.is_plain:
+        if self.is_as_recorded:
             return verdicts
         placed = self.engine.table([], _PLACED) if self.found is None else self.found.placed
         return self.engine.one(with_recorded, verdicts=verdicts, placed=placed, steps=self.steps)

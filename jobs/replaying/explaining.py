@@ -9,7 +9,6 @@ from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.fates import Fates
 from jobs.replaying.inputs import Inputs
-from jobs.replaying.sources import Sources
 from schemas.explained import FOUND
 from schemas.replay import FindingKind
 from udfs.derive.columns import PLACE, SEQUENCE
@@ -45,6 +44,7 @@ from udfs.derive.facts.senders import (
     find_conflicts,
     find_expired,
     least_ages,
+    merge_ages,
     streams_of_several,
     two_addresses,
 )
@@ -70,7 +70,7 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
         facts.clock_stepped: few["steps"],
         facts.cannot_connect: few["failures"],
         facts.window_stalled: window_stalled(few["stalls"], few["answering"]),
-        facts.several_receivers: several_receivers(ends, few["tallies"]),
+        facts.several_receivers: several_receivers(few["flows"], ends, few["tallies"]),
     }
     rows = (
         finding_row(tell(**fact), fact) for tell, of_kind in found.items() for fact in of_kind.iter_rows(named=True)
@@ -85,8 +85,8 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
     """
     places = engine.expect_few(engine.one(late_arrivals, verdicts=verdicts, watched=watched))
     late = engine.join(engine.select(verdicts, *LOOKED_AT, "stream_offset"), places, PLACE, "semi")
-    asking = engine.distinct(engine.one(scopes_below_state, verdicts=fates.unusual))
-    sent = engine.one(times_of_sending, verdicts=engine.join(verdicts, asking, ["scope_key"], "semi"))
+    asking = engine.expect_few(engine.distinct(engine.one(scopes_below_state, verdicts=fates.unusual)))
+    sent = engine.lazy(times_of_sending, verdicts=engine.join(verdicts, asking, ["scope_key"], "semi"))
     chosen = engine.one(
         choose_shown,
         unusual=fates.unusual,
@@ -96,13 +96,11 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
         resumed=resumed,
         watched=watched,
     )
-    shown = engine.join(engine.select(every_verdict, *SHOWN), chosen, ["scope_key", "replay_order"])
+    shown = engine.join(engine.select(every_verdict, *SHOWN), engine.expect_few(chosen), ["scope_key", "replay_order"])
     return engine.run(engine.one(shown_messages, shown=shown), tell_messages, FOUND, FINDING)
 
 
 def find_by_facts(
-    engine: Engine[T],
-    sources: Sources[T],
     united: Conversations[T],
     inputs: Inputs[T],
     verdicts: T,
@@ -112,6 +110,7 @@ def find_by_facts(
     transactions: T,
 ) -> T:
     """Returns the FINDINGS that facts show, without incidents; witnesses are keys."""
+    engine, sources = united.engine, united.sources
     counted, ends = united.counted(sources.messages), inputs.every_end
     failures = engine.one(
         cannot_connect,
@@ -122,7 +121,8 @@ def find_by_facts(
     )
     several = engine.one(streams_of_several, ends=ends)
     sent = engine.join(engine.select(verdicts, *SENT), several, ["stream_id"])
-    negative = engine.one(negative_acks, messages=counted, ends=ends)
+    sessions = engine.select(ends, "stream_id", "session_id")
+    negative = engine.one(negative_acks, messages=counted, ends=sessions)
     named = engine.join(counted, engine.select(negative, message_id="correlation_id"), ["message_id"], "semi")
     repeated = engine.expect_few(engine.one(repeated_acks, acks=acks))
     meanwhile = engine.join(verdicts, repeated, ["source_queue_manager", "tx_sequence_id"], "semi")
@@ -140,6 +140,7 @@ def find_by_facts(
     return engine.one(
         _of_few,
         ends=ends,
+        flows=inputs.flows,
         tallies=fates.tallies,
         sequences=sequences,
         expired=engine.one(expired_by_stream, expired=_not_accepted(engine, counted, verdicts)),
@@ -156,13 +157,15 @@ def find_by_facts(
 
 def _not_accepted(engine: Engine[T], messages: T, verdicts: T) -> T:
     """Returns the messages that had expired and were not accepted."""
-    expired = engine.one(find_expired, messages=messages, ages=engine.one(least_ages, messages=messages))
-    expired = engine.expect_few(expired)
+    ages = engine.one(merge_ages, ages=engine.one(least_ages, messages=messages))
+    expired = engine.expect_few(engine.one(find_expired, messages=messages, ages=ages))
     accepted = engine.select(engine.where(verdicts, "accepted"), "message_id")
     return engine.join(expired, engine.join(accepted, expired, ["message_id"], "semi"), ["message_id"], "anti")
 
 
-def put_together(engine: Engine[T], verdicts: T, tallies: T, undelivered: T, findings: T, sequences: T) -> dict[str, T]:
+def find_incidents(
+    engine: Engine[T], verdicts: T, tallies: T, undelivered: T, findings: T, sequences: T
+) -> dict[str, T]:
     """Returns `incidents`, and `findings` with the one that each is part of; witnesses are keys."""
     of_sequences = (engine.select(rows, *SEQUENCE) for rows in (undelivered, findings))
     troubled = engine.expect_few(engine.distinct(engine.union(*of_sequences)))
@@ -173,8 +176,9 @@ def put_together(engine: Engine[T], verdicts: T, tallies: T, undelivered: T, fin
     )
 
 
-def with_proof(engine: Engine[T], sources: Sources[T], verdicts: T, **explained: T) -> dict[str, T]:
+def with_proof(united: Conversations[T], verdicts: T, **explained: T) -> dict[str, T]:
     """Returns the same rows, whose witnesses list packets with their frames."""
+    engine, sources = united.engine, united.sources
     places = engine.one(places_of, **explained)
     packets, judged = (engine.join(table, places, PLACE, "semi") for table in (sources.packets, verdicts))
     frames = engine.one(find_frames, packets=packets, verdicts=judged, captures=sources.captures)

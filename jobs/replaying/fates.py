@@ -41,28 +41,26 @@ class Fates(Generic[T]):
     """The slots in which something unusual arrived."""
     unusual: T
     """The verdicts in these."""
-    rows: T
-    """Rows of EXPLAINED."""
     undelivered: T
-    """Those among them that are written."""
+    """Rows of EXPLAINED with another outcome than delivered."""
+    of_messages: T
+    """Rows of `counts.message_fates`."""
     counts: T
     """Rows of `counts.count_outcomes`."""
-    slots: T
+    slot_counts: T
     """Rows of `counts.count_slots`."""
-    of_messages: T
-    """Rows of `counts.message_fates`, of messages that were not delivered."""
 
 
 @derives(("scope_key",))
-def _counted(plain: pl.DataFrame, outcomes: pl.DataFrame) -> Frames:
+def _count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame) -> Frames:
     return {
         "counts": count_outcomes(plain, outcomes),
-        "fates": message_fates(outcomes).filter(pl.col("fate") != "delivered"),
+        "fates": message_fates(outcomes),
         "undelivered": outcomes.filter(pl.col("outcome") != Outcome.DELIVERED.value),
     }
 
 
-def _sums(
+def _summarize(
     tallies: pl.DataFrame,
     carried: pl.DataFrame,
     ends: pl.DataFrame,
@@ -78,19 +76,25 @@ def _sums(
     }
 
 
-def find_fates(engine: Engine[T], verdicts: T, united: Conversations[T], packets: T, settled: Settled[T]) -> Fates[T]:
-    """Returns the outcomes of the messages in VERDICTS of the conformant reading, and what all of a scope add up to."""
+def find_fates(united: Conversations[T], verdicts: T, settled: Settled[T]) -> Fates[T]:
+    """Returns the outcomes of the messages in VERDICTS of the conformant reading, and the sums of each scope.
+
+    Most messages are plain, and only added up. Explained are those in unusual slots, of which there are few; a slot is
+    (scope, sequence, number).
+    """
+    engine = united.engine
     sums = engine.derive(sum_up_verdicts, verdicts=verdicts)
     cut = engine.expect_few(engine.one(cut_streams, streams=united.streams))
-    packets, on_cut = (engine.join(rows, cut, ["stream_id"], "semi") for rows in (packets, verdicts))
-    not_arrived = engine.one(unarrived, streams=cut, packets=packets, verdicts=on_cut)
+    packets_on_cut = engine.join(united.sources.packets, cut, ["stream_id"], "semi")
+    verdicts_on_cut = engine.join(verdicts, cut, ["stream_id"], "semi")
+    not_arrived = engine.one(unarrived, streams=cut, packets=packets_on_cut, verdicts=verdicts_on_cut)
     accepted = engine.where(engine.select(verdicts, "accepted", *MESSAGE), "accepted")
     repeated = engine.expect_few(engine.keep(engine.repeated(accepted, *MESSAGE)))
     perhaps_twice = engine.join(engine.select(verdicts, *OF_ACCEPTED), repeated, MESSAGE, "semi")
-    twice = engine.keep(engine.one(accepted_twice, verdicts=perhaps_twice))
-    slots = engine.union(sums["slots"], *(engine.select(rows, *SLOT) for rows in (twice, not_arrived)))
-    slots = engine.expect_few(engine.keep(engine.distinct(slots)))
-    unusual = engine.keep(engine.join(engine.select(verdicts, *JUDGED_AS), slots, SLOT, "semi"))
+    twice = engine.one(accepted_twice, verdicts=perhaps_twice)
+    slots = engine.union(sums["slots"], engine.select(twice, *SLOT), engine.select(not_arrived, *SLOT))
+    unusual_slots = engine.expect_few(engine.keep(engine.distinct(slots)))
+    unusual = engine.keep(engine.join(engine.select(verdicts, *JUDGED_AS), unusual_slots, SLOT, "semi"))
     found = engine.derive(
         unusual_arrivals,
         verdicts=unusual,
@@ -99,41 +103,37 @@ def find_fates(engine: Engine[T], verdicts: T, united: Conversations[T], packets
         not_arrived=not_arrived,
         settled=settled.tallies,
     )
-    rows = engine.keep(engine.run(found["arrivals"], explain_slots, EXPLAINED, ("scope_key",), FALLING))
-    counted = engine.derive(_counted, plain=found["plain"], outcomes=rows)
+    explained = engine.keep(engine.run(found["arrivals"], explain_slots, EXPLAINED, ("scope_key",), FALLING))
+    counted = engine.derive(_count_outcomes, plain=found["plain"], outcomes=explained)
     return Fates(
-        found["tallies"],
-        slots,
-        unusual,
-        rows,
-        counted["undelivered"],
-        settled.with_kept("counts", counted["counts"]),
-        settled.with_kept("slots", found["slots"]),
-        engine.expect_few(counted["fates"]),
+        tallies=found["tallies"],
+        unusual_slots=unusual_slots,
+        unusual=unusual,
+        undelivered=counted["undelivered"],
+        of_messages=engine.expect_few(counted["fates"]),
+        counts=settled.with_kept("counts", counted["counts"]),
+        slot_counts=settled.with_kept("slots", found["slots"]),
     )
 
 
 def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T]) -> T:
-    """Returns rows of TRANSACTIONS, whose witnesses are keys."""
+    """Returns rows of TRANSACTIONS, whose witnesses are keys of messages."""
     of_transactions = engine.select(verdicts, *OF_TRANSACTIONS)
     with_fates = engine.join(of_transactions, fates.of_messages, [*SLOT, *MESSAGE], "left")
     found = engine.derive(derive_transactions, verdicts=with_fates)
-    near = engine.join(of_transactions, found["asked"], SLOT, "semi")
-    torn = engine.one(with_neighbours, broken=found["broken"], asked=found["asked"], near=near)
-    return engine.union(found["whole"], torn)
+    asked = engine.expect_few(found["asked"])
+    near = engine.join(of_transactions, asked, SLOT, "semi")
+    broken = engine.one(with_neighbours, broken=found["broken"], asked=asked, near=near)
+    return engine.union(found["whole"], broken)
 
 
 def add_up(
-    engine: Engine[T],
-    united: Conversations[T],
-    inputs: Inputs[T],
-    tallies: T,
-    fates: Fates[T] | None,
-    scope: Scope,
+    united: Conversations[T], inputs: Inputs[T], tallies: T, fates: Fates[T] | None, scope: Scope
 ) -> dict[str, T]:
-    """Returns the rows of `sequences` and `sessions`; without fates, what counts outcomes is null."""
+    """Returns the rows of `sequences` and `sessions`; without fates, the counts of outcomes are null."""
+    engine = united.engine
     carried = engine.one(carried_by_stream, messages=united.messages)
     tables = {"tallies": tallies, "carried": carried, "ends": inputs.ends, "unread": inputs.unread}
     if fates is not None:
-        tables |= {"counts": fates.counts, "slots": fates.slots}
-    return engine.derive(partial(_sums, scope=scope), **tables)
+        tables |= {"counts": fates.counts, "slots": fates.slot_counts}
+    return engine.derive(partial(_summarize, scope=scope), **tables)

@@ -148,10 +148,9 @@ def _decode(engine: InProcess, config: Config) -> None:
 
 def _replay(engine: InProcess, config: Config) -> None:
     options = Options(Reading(config.reading), Scope(config.scope))
-    sources = read_sources(engine)
-    united = unite(engine, sources)
-    replay(engine, sources, united, options)
-    renamed = united.renamed_copies(sources.streams)
+    united = unite(engine, read_sources(engine))
+    replay(united, options)
+    renamed = united.renamed_copies(united.sources.streams)
     if renamed is not None:
         engine.write(STREAMS, renamed, update=True)
     balancing.balance(engine, balancing.REPLAYED)

@@ -103,10 +103,9 @@ class Replayed(NamedTuple):
 def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = None) -> Replayed:
     """Replays a warehouse that is held in memory, and writes nothing; without a `last` replay, all is judged."""
     engine = InProcess(load=warehouse.read_local)
-    sources = read_sources(engine)
-    united = unite(engine, sources)
-    gone = replay(engine, sources, united, _options(config), last, accept_in_memory(warehouse.spark))
-    return Replayed(engine, gone, united.renamed_copies(sources.streams))
+    united = unite(engine, read_sources(engine))
+    gone = replay(united, _options(config), last, accept_in_memory(warehouse.spark))
+    return Replayed(engine, gone, united.renamed_copies(united.sources.streams))
 
 
 def write_here(warehouse: Warehouse, made: Replayed) -> None:
@@ -125,10 +124,9 @@ def _options(config: Config) -> Options:
 def _replay_on_spark(warehouse: Warehouse, config: Config) -> None:
     """Replays a warehouse in tasks."""
     engine = OnSpark(warehouse)
-    sources = read_sources(engine)
-    united = unite(engine, sources)
-    replay(engine, sources, united, _options(config), accept=with_states)
-    renamed = united.renamed_copies(sources.streams)
+    united = unite(engine, read_sources(engine))
+    replay(united, _options(config), accept=with_states)
+    renamed = united.renamed_copies(united.sources.streams)
     if renamed is not None and engine.count(renamed := engine.keep(renamed)):
         warehouse.create(STREAMS)
         warehouse.merge(STREAMS, engine.there(renamed), update=True)

@@ -35,10 +35,11 @@ class Derivation(NamedTuple):
 
     If it makes only one, it returns just that frame, and the table is called ONE.
 
-    Without `by`, a call gets all rows. With it, all frames have these columns, and a call gets all rows of one or of
-    many groups, which have the same values there, in no order. The frames of `shared` are few rows, of which every call
-    gets all. `in_parts`: a call gets some rows of the only other table, any of them. Of a table in `columns` it needs
-    only those. Of frames without rows it makes frames without rows, which have the right columns and types.
+    Without `by`, a call gets all rows or, `in_parts`, some rows of the only table that is not `shared`, any of them.
+    With `by`, all frames have these columns, and a call gets all rows of one or of many groups, which have the same
+    values there, in no order. The frames of `shared` are few rows, of which every call gets all. Of a table in
+    `columns` it needs only those. Of frames without rows it makes frames without rows, which have the right columns
+    and types.
     """
 
     work: Work

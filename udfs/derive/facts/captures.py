@@ -27,6 +27,7 @@ def captured_twice(ends: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+@derives(in_parts=True)
 def with_clock_steps(captures: pl.DataFrame) -> pl.DataFrame:
     """Returns the captures in which the clock stepped."""
     return captures.filter(pl.col("clock_steps").is_not_null())

@@ -95,6 +95,10 @@ def _earliest(rows: pl.DataFrame, at: str, *then_by: pl.Expr) -> pl.DataFrame:
     )
 
 
+@derives(
+    ("source_queue_manager",),
+    columns={"tallies": ("source_queue_manager", "stream_id", "first_captured_at", "last_captured_at")},
+)
 def addresses_seen(tallies: pl.DataFrame) -> pl.DataFrame:
     """Returns when any message was seen from each address of each `source_queue_manager`, first and last.
 

@@ -161,40 +161,79 @@ def _named_messages(messages: pl.DataFrame, negative: pl.DataFrame, ends: pl.Dat
     )
 
 
-def several_receivers(ends: pl.DataFrame, tallies: pl.DataFrame) -> pl.DataFrame:
+def several_receivers(flows: pl.DataFrame, ends: pl.DataFrame, tallies: pl.DataFrame) -> pl.DataFrame:
     """Returns rows for `several_receivers`, which their GUIDs tell apart; a row per address.
 
-    `tallies` have a row per scope, sequence and stream, with its first message.
+    `flows` have a row per scope, stream and queue, with its `first` message; `tallies` one per scope, sequence and
+    stream.
     """
-    sequence, receiver = ("far", "source_queue_manager", "sequence"), "receiver_guid"
-    streams = with_other_direction(ends, far=pl.col("address")).filter(pl.col(receiver).is_not_null())
-    firsts = (
-        tallies.join(streams.select("stream_id", receiver, "far"), on="stream_id")
-        .filter(pl.col(receiver).n_unique().over("far") > 1)
-        .select(*sequence, receiver, "session_id", ns="first_ns", key=key_at("stream_id", "first_offset"))
-        .sort("ns", "key", "session_id", receiver)
+    receivers = _receivers(flows, ends)
+    named = ends.filter(pl.col("receiver_guid").is_not_null()).select("stream_id", "receiver_guid")
+    streams = far_addresses(ends).drop("sender").join(named, on="stream_id").join(receivers, on="far", how="semi")
+    split = _split(tallies, streams)
+    return receivers.join(split, on="far", how="left").select(
+        pl.col("far").alias("address"),
+        pl.col("receiver_guid").alias("receivers"),
+        pl.col("key").alias("beginnings"),
+        timestamp(pl.col("ns").list.get(1)).alias("found_at"),
+        pl.col("key").list.len().cast(pl.Int64).alias("messages"),
+        pl.col("session_id").list.get(1),
+        "sequences_split",
+        "split_keys",
     )
-    split = (
-        firsts.unique((*sequence, receiver), keep="first", maintain_order=True)
-        .group_by(sequence)
-        .agg(pl.col("ns", "key").head(2))
-        .filter(pl.col("key").list.len() > 1)
-        .sort(*(pl.col(name).list.get(at) for at in (0, 1) for name in ("ns", "key")))
-        .group_by("far")
-        .agg(count().alias("sequences_split"), pl.col("key").first().alias("split_keys"))
-    )
+
+
+def _receivers(flows: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    """Returns the addresses, `far`, of several receivers, with lists of these: the earliest first, and its message."""
+    first = pl.col("first").struct
+    began = ("ns", "key", "session_id")
     return (
-        firsts.unique(("far", receiver), keep="first", maintain_order=True)
-        .group_by(address="far")
-        .agg(
-            pl.col(receiver).alias("receivers"),
-            pl.col("key").alias("beginnings"),
-            timestamp(pl.col("ns").get(1)).alias("found_at"),
-            count().alias("messages"),
-            pl.col("session_id").get(1),
+        flows.filter(pl.col("receiver_guid").is_not_null())
+        .join(far_addresses(ends).select("stream_id", "far"), on="stream_id")
+        .select(
+            *("far", "receiver_guid", "session_id"),
+            first.field("ns"),
+            key_at("stream_id", first.field("offset")).alias("key"),
         )
-        .join(split, left_on="address", right_on="far", how="left")
+        .sort(*began)
+        .group_by("far", "receiver_guid")
+        .agg(pl.col(began).first())
+        .sort(*began, "receiver_guid")
+        .group_by("far")
+        .agg(pl.col(*began, "receiver_guid"))
+        .filter(pl.col("receiver_guid").list.len() > 1)
     )
+
+
+def _split(tallies: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+    """Returns per address how many sequences went to several receivers, `sequences_split`, and the `split_keys`."""
+    sequence = ("far", "source_queue_manager", "sequence")
+    place = ("ns", "key")
+    places = [pl.col(name).get(i).alias(f"{name}_{i}") for i in (0, 1) for name in place]
+    return (
+        tallies.join(streams, on="stream_id")
+        .select(
+            *sequence,
+            "receiver_guid",
+            pl.col("first_ns").alias("ns"),
+            key_at("stream_id", "first_offset").alias("key"),
+        )
+        .sort(*place)
+        .group_by(*sequence, "receiver_guid", maintain_order=True)
+        .agg(pl.col(place).first())
+        .filter(pl.len().over(sequence) > 1)
+        .sort(*place)
+        .group_by(*sequence)
+        .agg(*places)
+        .sort("ns_0", "key_0", "ns_1", "key_1")
+        .group_by("far")
+        .agg(count().alias("sequences_split"), pl.concat_list("key_0", "key_1").first().alias("split_keys"))
+    )
+
+
+def far_addresses(ends: pl.DataFrame) -> pl.DataFrame:
+    """Returns the address that each stream goes to, `far`, and its `sender`, where the other direction was captured."""
+    return with_other_direction(ends, far=pl.col("address")).select("stream_id", "sender", "far")
 
 
 def with_other_direction(ends: pl.DataFrame, **columns: pl.Expr) -> pl.DataFrame:

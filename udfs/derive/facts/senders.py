@@ -24,6 +24,12 @@ def least_ages(messages: pl.DataFrame) -> pl.DataFrame:
     return messages.group_by(_SENDER).agg((_CAPTURED_S - _SENT_S).min().alias("least_s"))
 
 
+@derives((_SENDER,))
+def merge_ages(ages: pl.DataFrame) -> pl.DataFrame:
+    """Returns the least age of all messages of each sender, from the rows of `least_ages`."""
+    return ages.group_by(_SENDER).agg(pl.col("least_s").min())
+
+
 @derives(
     shared=("ages",),
     columns={
@@ -38,10 +44,9 @@ def find_expired(messages: pl.DataFrame, ages: pl.DataFrame) -> pl.DataFrame:
     """Returns the messages that outlived TimeToReachQueue or TimeToBeReceived, with their `age_s` and `key`.
 
     The age of a message is by two clocks; the least age of a sender's messages, which is their difference at most, is
-    subtracted. `ages` are the rows of `least_ages`.
+    subtracted. `ages` are the rows of `merge_ages`.
     """
-    least = ages.group_by(_SENDER).agg(pl.col("least_s").min())
-    aged = messages.join(least, on=_SENDER).with_columns(age_s=_CAPTURED_S - _SENT_S - pl.col("least_s"))
+    aged = messages.join(ages, on=_SENDER).with_columns(age_s=_CAPTURED_S - _SENT_S - pl.col("least_s"))
     outlived = ((pl.col(name) != UNLIMITED) & (pl.col("age_s") > pl.col(name)) for name in _LIMITS)
     late = aged.filter(pl.any_horizontal(outlived)).with_columns(row_key().alias("key"))
     return late.select("message_id", "stream_id", "destination_queue", *_OF_EXPIRED)
@@ -141,7 +146,7 @@ def _places(ends: pl.DataFrame) -> pl.DataFrame:
     """
     return (
         ends.filter(pl.col("copy_of").is_null() & pl.col("sender_guid").is_not_null())
-        .sort("first_ns", "stream_id")
+        .sort("first_ns", "stream_id", nulls_last=True)
         .unique(("sender_guid", "address"), keep="first", maintain_order=True)
         .filter(pl.len().over("sender_guid") > 1)
         .sort("first_ns", "address")

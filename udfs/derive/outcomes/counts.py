@@ -71,7 +71,7 @@ def count_slots(plain: pl.DataFrame, unusual: pl.DataFrame, states: pl.DataFrame
 
 
 def message_fates(outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Returns SLOT, MESSAGE and `fate` of each message in OUTCOMES: delivered, lost, pending or unknown.
+    """Returns SLOT, MESSAGE and `fate` of each message in OUTCOMES that is lost, pending or unknown.
 
     All others were delivered.
     """
@@ -82,9 +82,9 @@ def message_fates(outcomes: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("unknown"))
         .when(has_outcome([Outcome.PENDING]))
         .then(pl.lit("pending"))
-        .otherwise(pl.lit("delivered"))
     )
-    return outcomes.filter(pl.col("arrivals") > 0).select(*SLOT, *MESSAGE, fate=fate)
+    arrived = outcomes.filter(pl.col("arrivals") > 0)
+    return arrived.select(*SLOT, *MESSAGE, fate=fate).drop_nulls("fate")
 
 
 def has_outcome(outcomes: Collection[Outcome]) -> pl.Expr:

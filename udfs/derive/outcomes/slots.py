@@ -72,6 +72,7 @@ def unarrived(streams: pl.DataFrame, packets: pl.DataFrame, verdicts: pl.DataFra
     return verdicts.select(*SLOT, *PLACE).join(cut_packets(streams, packets), on=PLACE, how="semi")
 
 
+@derives(in_parts=True)
 def cut_streams(streams: pl.DataFrame) -> pl.DataFrame:
     """Returns the rows of STREAMS with bytes that TCP never acknowledged, on connections that were closed."""
     return streams.filter("closed", pl.col("acked_bytes") < pl.col("recovered_bytes") + pl.col("missing_bytes"))

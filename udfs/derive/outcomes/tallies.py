@@ -24,7 +24,7 @@ _HIGHEST = (
 
 @derives(columns={"verdicts": TALLIED}, in_parts=True)
 def tally(verdicts: pl.DataFrame, reading: Reading = Reading.CONFORMANT) -> pl.DataFrame:
-    """Returns the tallies of some verdicts, which `merge_tallies` puts together: a row per sequence and stream."""
+    """Returns tallies of some verdicts, of which `merge_tallies` makes those of all."""
     return _merged(verdicts.select(**_of_one_message(reading)))
 
 

@@ -94,6 +94,7 @@ def scoped_flows(flows: pl.DataFrame, messages: pl.DataFrame, scope: Scope) -> p
     return scoped.with_columns(pl.when(is_session).then(by_session).otherwise(by_queue).alias("scope_key"))
 
 
+@derives(("source_queue_manager",), columns={"flows": ("source_queue_manager", "session_id", "destination_queue")})
 def senders_to_several_queues(flows: pl.DataFrame) -> pl.DataFrame:
     """Returns each `source_queue_manager` that sent to several queues on some session.
 
