@@ -23,6 +23,7 @@ from jobs.replaying.sources import Sources
 from jobs.replaying.windows import accept_in_memory, with_states
 from jobs.warehouse.spark_rows import collect, to_spark
 from schemas.replay import Reading, Scope, Verdict
+from udfs.derive.outcomes.tallies import merge_tallies, tally
 from udfs.replay.verdicts import AFTER_BREAK, JUDGED, judge
 
 MODES = tuple(product(Reading, Scope))
@@ -75,6 +76,14 @@ def test_two_computations_agree(tables: Tables, sources: Sources[pl.DataFrame], 
     found = {key_of(row): tuple(row[name] for name in (*FATE, *ACKNOWLEDGED)) for row in rows}
     differing = [one for one in expected.keys() | found.keys() if expected.get(one) != found.get(one)]
     assert [(one, found.get(one), expected.get(one)) for one in differing[:3]] == []
+
+
+def test_tallies_of_any_parts_are_those_of_all(sources: Sources[pl.DataFrame]) -> None:
+    rows = replay(sources).verdicts
+    parts = rows.sample(fraction=1, shuffle=True, seed=18).iter_slices(97)
+    whole, merged = merge_tallies(tally(rows)), merge_tallies(pl.concat(tally(part) for part in parts))
+    assert whole.filter(pl.col("messages") > 3).height > 100
+    assert sorted(map(repr, merged.rows())) == sorted(map(repr, whole.rows()))
 
 
 def test_windows_find_the_states_that_are_found_one_message_after_another(spark: SparkSession, tables: Tables) -> None:
