@@ -80,14 +80,14 @@ class Arrival:
 
     @property
     def went_back(self) -> bool:
-        """Whether the message lies below one that was accepted, came for the first time, and was not merely late."""
+        """Returns whether a message came for the first time, below an accepted one, and was not just overtaken."""
         if not (self.is_refused and self.nth == 1 and self.highest is not None and self.highest > self.slot):
             return False
         sent_later = self.sent is not None and self.latest_sent is not None and self.sent >= self.latest_sent
         return self.reason == "stale_sequence" or sent_later
 
     def final_ack_is(self, bits: int) -> bool:
-        """Whether the class of the message's FinalAck has these two highest bits, and the message is no resend."""
+        """Returns whether these are the two highest bits of its FinalAck's class, and it came for the first time."""
         return (self.final_ack_class or 0) & 0xC000 == bits and self.nth == 1
 
 

@@ -158,7 +158,7 @@ def test_a_run_that_was_taken_for_dead_commits_nothing(tmp_path: Path) -> None:
 
 
 def test_a_restore_puts_rows_back(tmp_path: Path) -> None:
-    """Where their files are still there."""
+    """The files of an earlier version have to be there still."""
     place, schema = created(None, tmp_path, STREAM_GAPS), STREAM_GAPS.arrow
     first, more, other = (any_rows(Random(seed), STREAM_GAPS, 3) for seed in (9, 10, 11))
     for rows, overwrite in ((first, False), (more, False), (other, True)):

@@ -458,7 +458,7 @@ def history(*operations: str) -> list[Commit]:
     ],
 )
 def test_the_version_whose_rows_a_table_has(operations: tuple[str, ...], version: int) -> None:
-    """Where the log begins later, a later one with the same rows."""
+    """If only the newest commit is known, the result is its version."""
     commits = history(*operations)
     assert rows_version(commits) == version
     assert rows_version(commits[:1]) == (commits[0].version if commits else -1)

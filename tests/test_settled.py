@@ -268,7 +268,7 @@ LATER: dict[str, Callable[[Nights], None]] = {
     ),
     "an end without acknowledgment of the bytes": lambda t: t.rows["streams"][0].update(closed=True, acked_bytes=5),
 }
-"""What comes after four messages in order on stream A."""
+"""Messages that come in a later night, after four that arrived in order on stream A."""
 
 
 def after_four_messages(t: Nights, later: str) -> Iterator[None]:

@@ -88,7 +88,7 @@ def test_a_damaged_commit_of_the_lock_is_named(small: Path, tear: str) -> None:
     ],
 )
 def test_what_is_repaired(small: Path, tear: str, table: str, undone: list[str], left: tuple[int, ...]) -> None:
-    """What was read from captures goes back to where the run began; what can be derived loses the damaged commit."""
+    """Tables of ingest go back to the version that the run found; derived tables lose only the damaged commit."""
     spark: Any = None
     require_whole(str(small))
     TEARS[tear](newest(small / table))

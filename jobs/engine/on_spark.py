@@ -118,7 +118,7 @@ class OnSpark:
 
     def derive(self, work: Work | Derivation, **tables: Rows) -> dict[str, Rows]:
         derivation = Derivation.of(work)
-        if all(isinstance(rows, pl.DataFrame) for rows in tables.values()):
+        if _are_here(tables):
             return derivation.run(**tables)
         if derivation.needs_all:
             needed = {name: rows.select(*derivation.columns.get(name, rows.columns)) for name, rows in tables.items()}
@@ -154,13 +154,13 @@ class OnSpark:
 
     def lazy(self, work: Work | Derivation, **tables: Rows) -> Rows:
         derivation = Derivation.of(work)
-        if derivation.needs_all or all(isinstance(rows, pl.DataFrame) for rows in tables.values()):
+        if derivation.needs_all or _are_here(tables):
             return self.one(derivation, **tables)
         return self._derived(derivation, tables)[0].select(f"{ONE}.*")
 
     def gather(self, work: Work | Derivation, **tables: Rows) -> Frames:
         derivation = Derivation.of(work)
-        if derivation.needs_all or all(isinstance(rows, pl.DataFrame) for rows in tables.values()):
+        if derivation.needs_all or _are_here(tables):
             return self.bring(**self.derive(derivation, **tables))
         found, made = self._derived(derivation, tables)
         return untagged(found.toArrow().cast(made), made.names)
@@ -259,6 +259,11 @@ class OnSpark:
             return
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
         self.warehouse.delete(table, self.there(stale), f"t.stream_id = s.stream_id AND {offset}")
+
+
+def _are_here(tables: Mapping[str, Rows]) -> bool:
+    """Returns whether all rows are in this process."""
+    return all(isinstance(rows, pl.DataFrame) for rows in tables.values())
 
 
 def engine_of(warehouse: Warehouse) -> Engine[Any]:

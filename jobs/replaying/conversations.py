@@ -118,16 +118,16 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
     unread = engine.one(unread_ranges, stream_gaps=sources.stream_gaps, quarantine=sources.quarantine)
     has_steps, had_copies = (engine.count(looked[name]) > 0 for name in ("steps", "named"))
     united = Conversations(
-        engine,
-        sources,
-        sources.messages,
-        sources.acks,
-        sources.handshakes,
-        looked["streams"],
-        unread,
-        looked["steps"],
-        has_steps,
-        had_copies,
+        engine=engine,
+        sources=sources,
+        messages=sources.messages,
+        acks=sources.acks,
+        handshakes=sources.handshakes,
+        streams=looked["streams"],
+        unread=unread,
+        steps=looked["steps"],
+        has_steps=has_steps,
+        had_copies=had_copies,
     )
     if has_steps:
         undone = engine.derive(

@@ -104,7 +104,7 @@ def choose_shown(
     resumed: pl.DataFrame,
     watched: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Returns the messages that findings on messages show: rows of CHOSEN, with the `scope_key` for `scope_no`.
+    """Returns the messages that findings on messages show: rows of CHOSEN.
 
     Rules look at all verdicts in `unusual` slots, and at those that are `late_arrivals` elsewhere. The others are
     plain, so each of them sets the state that the next one meets. `fates` says what became of messages, and all others
@@ -114,15 +114,12 @@ def choose_shown(
     candidates = pl.concat([unusual, late]).join(watched, on=SENDER_THERE, how="left")
     arrivals = _with_neighbours(candidates, resumed)
     rows = arrivals.join(fates.select(*_MESSAGE, "fate"), on=_MESSAGE, how="left", nulls_equal=True)
-    scopes = rows.select("scope_key", scope_no=number_of("scope_key")).unique()
-    chosen = choose_messages(
+    return choose_messages(
         rows.with_columns(
-            number_of("scope_key").alias("scope_no"),
             pl.col("fate").fill_null("delivered"),
             is_sent_after_all_accepted=are_in(rows, sent_later),
         )
     )
-    return chosen.join(scopes, on="scope_no").rename({"order": "replay_order"})
 
 
 def _with_neighbours(candidates: pl.DataFrame, resumed: pl.DataFrame) -> pl.DataFrame:
@@ -259,9 +256,8 @@ def _is_below_state() -> pl.Expr:
 @derives(in_parts=True)
 def shown_messages(shown: pl.DataFrame) -> pl.DataFrame:
     """Returns rows of CHOSEN with the columns of Message: `shown` are verdicts with those of `choose_shown`."""
-    columns = {"order": "replay_order"} | _OF_MESSAGE
-    named = (pl.col(column).alias(name) for name, column in columns.items())
-    return shown.select(*CHOSEN[:-1], *named, row_key().alias("key"))
+    named = (pl.col(column).alias(name) for name, column in _OF_MESSAGE.items() if name not in CHOSEN)
+    return shown.select(*CHOSEN, *named, row_key().alias("key"))
 
 
 def _in_order(high: pl.Expr, low: pl.Expr) -> pl.Expr:

@@ -1,6 +1,6 @@
 """Applies the rules on messages: a step that chooses what is shown of each sequence, and a pass that says it.
 
-Between the two, Spark looks up the messages shown: arrivals hold numbers only, and there may be ten million of them.
+Between the two, Spark looks up the messages shown: a finding may show messages that no rule looked at.
 """
 
 from collections import defaultdict
@@ -21,11 +21,11 @@ from udfs.replay.rows import Batches, read_rows, write_rows
 _RULE_OF = {rule.kind.value: rule for rule in RULES}
 _ATTEMPTS_SHOWN = 20
 _INTERVALS_SHOWN = 12
-_SEQUENCE = ("scope_no", "sequence")
+_SEQUENCE = ("scope_key", "sequence")
 FINDING = (*_SEQUENCE, "kind", "cause")
 """The columns that tell the findings on messages apart."""
 _FIGURES = Found._fields[:-1]
-CHOSEN = (*FINDING, *_FIGURES, "role", "order")
+CHOSEN = (*FINDING, *_FIGURES, "role", "replay_order")
 """The columns of a message that a finding shows in a `role`, by its `replay_order`, beside the finding's figures."""
 
 
@@ -37,8 +37,8 @@ def choose_messages(arrivals: pl.DataFrame) -> pl.DataFrame:
         findings = _count(rule, in_order)
         for role in rule.witness:
             of_role = findings.join(attempts, on=_SEQUENCE) if role is Role.ATTEMPT else findings
-            shown.append(of_role.select(*FINDING, *_FIGURES, pl.lit(role.name).alias("role"), order=role.value))
-    return pl.concat(shown).drop_nulls("order")
+            shown.append(of_role.select(*FINDING, *_FIGURES, pl.lit(role.name).alias("role"), replay_order=role.value))
+    return pl.concat(shown).drop_nulls("replay_order")
 
 
 def _count(rule: Rule, arrivals: pl.DataFrame) -> pl.DataFrame:
