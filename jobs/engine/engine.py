@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 
 class Engine(Protocol[T]):
-    """Runs passes, combines rows, reads and writes tables. Collects only rows that are as few as splits of captures."""
+    """Runs passes, combines rows, reads and writes tables. Collects only rows that are as few as splits of captures.
+
+    Few rows may be given as a frame of this process instead.
+    """
 
     def read(self, table: Table, *columns: str) -> T:
         """Returns a table's rows; only these columns, if any are named."""
@@ -40,23 +43,20 @@ class Engine(Protocol[T]):
         `parts`, that many rows are spread over as many tasks.
         """
 
-    def derive(self, work: Work | Derivation, **tables: T) -> dict[str, T]:
+    def derive(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> dict[str, T]:
         """Derives tables from tables, and computes them now, because several results are derived from them."""
 
-    def one(self, work: Work | Derivation, **tables: T) -> T:
+    def one(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> T:
         """Derives the only table that a function makes."""
 
-    def lazy(self, work: Work | Derivation, **tables: T) -> T:
+    def lazy(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> T:
         """Derives the only table that a function makes, when it is read; it must be read once only."""
 
-    def gather(self, work: Work | Derivation, **tables: T) -> Frames:
+    def gather(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> Frames:
         """Derives tables of few rows, which are then in this process."""
 
-    def bring(self, **tables: T) -> Frames:
+    def bring(self, **tables: T | pl.DataFrame) -> Frames:
         """Returns few rows of each table, which are then in this process."""
-
-    def hand_in(self, rows: pl.DataFrame) -> T:
-        """Hands a few rows of this process to the engine."""
 
     def keep(self, rows: T) -> T:
         """Computes rows now, because several results are derived from them."""
@@ -64,7 +64,7 @@ class Engine(Protocol[T]):
     def expect_few(self, rows: T) -> T:
         """Prepares kept rows for a join with many more."""
 
-    def union(self, *parts: T) -> T:
+    def union(self, *parts: T | pl.DataFrame) -> T:
         """Puts rows below each other; a column that a part lacks is null in it."""
 
     def pick(self, rows: T, column: str, *others: str) -> T:
@@ -82,7 +82,7 @@ class Engine(Protocol[T]):
     def repeated(self, rows: T, *by: str) -> T:
         """Returns the values of these columns that more than one row has, each once."""
 
-    def join(self, rows: T, other: T, on: Sequence[str], how: How = "inner") -> T:
+    def join(self, rows: T | pl.DataFrame, other: T | pl.DataFrame, on: Sequence[str], how: How = "inner") -> T:
         """Joins on columns of equal names."""
 
     def where(self, rows: T, column: str) -> T:

@@ -71,9 +71,6 @@ class InProcess:
     def bring(self, **tables: pl.DataFrame) -> Frames:
         return tables
 
-    def hand_in(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return rows
-
     def keep(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows
 

@@ -6,6 +6,7 @@ from functools import reduce, wraps
 from typing import Any, TypeAlias, TypeVar, cast
 
 import polars as pl
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
@@ -57,11 +58,41 @@ def _here_if_few(work: Operation) -> Operation:
 
     @wraps(work)
     def choose(self: "OnSpark", *given: Any, **named: Any) -> Any:
-        if not any(isinstance(one, DataFrame) for one in (*given, *named.values())):
+        if not any(isinstance(one, DataFrame | Derived) for one in (*given, *named.values())):
             return operation(*given, **named)
         return work(self, *map(self.there, given), **{name: self.there(one) for name, one in named.items()})
 
     return cast(Operation, choose)
+
+
+@dataclass(slots=True)
+class Derived:
+    """Holds what a derivation makes in tasks: the rows of its tables below each other, a struct for each table."""
+
+    source: DataFrame
+    work: Pass
+    made: RowType
+    is_read: bool = False
+
+    def rows(self) -> DataFrame:
+        """Returns the made rows, which Spark computes whenever they are read."""
+        return map_arrow(self.source, self.work, self.made)
+
+    def read_once(self) -> DataFrame:
+        """Returns the rows of the only table."""
+        self._require_unread()
+        return self.rows().select(f"{ONE}.*")
+
+    def only_once(self) -> Pass:
+        """Returns the pass that makes the rows of the only table from the `source`."""
+        self._require_unread()
+        work = self.work  # alone: tasks do not get the DataFrame
+        return lambda batches: (pa.RecordBatch.from_struct_array(batch[ONE]) for batch in work(batches))
+
+    def _require_unread(self) -> None:
+        if self.is_read:
+            raise RuntimeError("Rows that are derived when they are read would be derived a second time.")
+        self.is_read = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +110,8 @@ class OnSpark:
 
     def there(self, rows: Any) -> Any:
         """Returns rows of this process as a DataFrame, and everything else as it is."""
+        if isinstance(rows, Derived):
+            return rows.read_once()
         if not isinstance(rows, pl.DataFrame):
             return rows
         if id(rows) not in self.handed:
@@ -107,11 +140,7 @@ class OnSpark:
     ) -> Rows:
         if isinstance(rows, pl.DataFrame) and (self.few_bytes or not parts):
             return InProcess().run(rows, work, schema, by, order)
-        rows = self.there(rows)
-        if by:
-            # Not by the columns themselves: Spark 4.1 leaves that out above a union whose sides were joined by them,
-            # and then may coalesce the partitions of the two sides differently, so that rows of one group part.
-            rows = rows.repartition(F.xxhash64(*by)).sortWithinPartitions(*by, *order)
+        rows = _grouped(self.there(rows), by, order)
         if parts:
             rows = rows.repartition(tasks(parts))
         return map_arrow(rows, work, schema)
@@ -125,12 +154,11 @@ class OnSpark:
             few = self._brought(needed, _FEW_ROWS)
             if few is not None:
                 return derivation.run(**few)
-        found, made = self._derived(derivation, tables)
-        found = checkpoint(found)
-        return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in made.names}
+        derived = self._derived(derivation, tables)
+        found = checkpoint(derived.rows())
+        return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in derived.made.names}
 
-    def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> tuple[DataFrame, RowType]:
-        """Returns the made rows below each other, and their schema: a struct for each table."""
+    def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> "Derived":
         there = {name: self.there(rows) for name, rows in tables.items() if name not in derivation.shared}
         here = self.bring(**{name: tables[name] for name in derivation.shared})
         schemas = {name: row_type(rows.schema) for name, rows in there.items()}
@@ -138,7 +166,7 @@ class OnSpark:
         made = derivation.made(**schemas, **{name: row_type_of(rows) for name, rows in here.items()})
         rows = self._tagged(there, tagged, derivation.by)
         rows = rows.coalesce(1) if derivation.needs_all else rows
-        return self.run(rows, derivation.on_batches(made, **here), made, derivation.by), made
+        return Derived(_grouped(rows, derivation.by), derivation.on_batches(made, **here), made)
 
     def _tagged(self, tables: Mapping[str, DataFrame], tagged: RowType, by: Sequence[str] = ()) -> DataFrame:
         """Returns the rows of tables below each other: the columns `by`, and a struct for each table."""
@@ -156,14 +184,14 @@ class OnSpark:
         derivation = Derivation.of(work)
         if derivation.needs_all or _are_here(tables):
             return self.one(derivation, **tables)
-        return self._derived(derivation, tables)[0].select(f"{ONE}.*")
+        return self._derived(derivation, tables)
 
     def gather(self, work: Work | Derivation, **tables: Rows) -> Frames:
         derivation = Derivation.of(work)
         if derivation.needs_all or _are_here(tables):
             return self.bring(**self.derive(derivation, **tables))
-        found, made = self._derived(derivation, tables)
-        return untagged(found.toArrow().cast(made), made.names)
+        derived = self._derived(derivation, tables)
+        return untagged(derived.rows().toArrow().cast(derived.made), derived.made.names)
 
     def bring(self, **tables: Rows) -> Frames:
         return self._brought(tables) or {}
@@ -179,9 +207,6 @@ class OnSpark:
         if most is not None and found.num_rows > most:
             return None
         return {**tables, **untagged(found.cast(tagged), many)}
-
-    def hand_in(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return rows
 
     def keep(self, rows: Rows) -> Rows:
         return rows if isinstance(rows, pl.DataFrame) else checkpoint(rows)
@@ -251,6 +276,10 @@ class OnSpark:
             self.warehouse.append(table, InProcess().join(rows, known, table.key, "anti"))
 
     def replace(self, table: Table, rows: Rows) -> None:
+        if isinstance(rows, Derived) and self.warehouse.is_local:
+            self.warehouse.replace_in_tasks(table, rows.source, rows.only_once())
+            return
+        rows = rows.read_once() if isinstance(rows, Derived) else rows
         self.warehouse.replace(table, conform(rows, table) if isinstance(rows, pl.DataFrame) else rows)
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
@@ -259,6 +288,15 @@ class OnSpark:
             return
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
         self.warehouse.delete(table, self.there(stale), f"t.stream_id = s.stream_id AND {offset}")
+
+
+def _grouped(rows: DataFrame, by: Sequence[str], order: Sequence[str] = ()) -> DataFrame:
+    """Returns the rows of each group in one partition, next to each other."""
+    if not by:
+        return rows
+    # Not by the columns themselves: Spark 4.1 leaves that out above a union whose sides were joined by them, and then
+    # may coalesce the partitions of the two sides differently, so that rows of one group part.
+    return rows.repartition(F.xxhash64(*by)).sortWithinPartitions(*by, *order)
 
 
 def _are_here(tables: Mapping[str, Rows]) -> bool:

@@ -69,7 +69,7 @@ class Settled(Generic[T]):
     """Rows of RESUMED, one for each scope that is not judged from its first message on."""
     behind: T
     """Rows of BEHIND."""
-    tallies: T
+    tallies: T | pl.DataFrame
     """Rows of `read_tallies` that stay."""
     kept: Mapping[str, T] | None = None
     """Rows of other tables that stay, by name; None where all messages are judged."""
@@ -93,7 +93,7 @@ def _nothing_settled(united: Conversations[T], flows: T) -> Settled[T]:
     messages = engine.select(engine.where(united.messages, "transactional"), *TRANSACTIONAL)
     none = read_tallies(schema_of(TALLIES.arrow).to_frame())
     resumed, behind = engine.table([], RESUMED), engine.table([], BEHIND)
-    return Settled(engine, messages, flows, resumed, behind, engine.hand_in(none))
+    return Settled(engine, messages, flows, resumed, behind, none)
 
 
 def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastReplay | None) -> Settled[Any]:

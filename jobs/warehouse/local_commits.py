@@ -98,12 +98,19 @@ def create(place: str, table: Table, properties: Mapping[str, str], *, again: bo
 
 
 def write(
-    place: str, table: Table, rows: pl.DataFrame | DataFrame, check_lock: Callable[[], None], *, overwrite: bool = False
+    place: str,
+    table: Table,
+    rows: pl.DataFrame | DataFrame,
+    check_lock: Callable[[], None],
+    *,
+    overwrite: bool = False,
+    work: Pass = lambda batches: batches,
 ) -> None:
     """Appends the rows to the table at this place, or replaces all its rows.
 
-    Of rows on Spark, tasks write the files. The lock is checked between the look at the log and the commit: a run that
-    took this one for dead has either made a commit of its own by then, which takes the version, or the check fails.
+    Of rows on Spark, or of what `work` makes of them, tasks write the files. The lock is checked between the look at
+    the log and the commit: a run that took this one for dead has either made a commit of its own by then, which takes
+    the version, or the check fails.
 
     Raises:
         ConflictError: another run took this one for dead, writes to the table all the time, or wrote to it before the
@@ -113,7 +120,7 @@ def write(
     delta = open_table(place)
     if isinstance(rows, DataFrame):
         version = delta.version()
-        files = _written_in_tasks(rows, writing_files(place, table))
+        files = _written_in_tasks(rows, writing_files(place, table, work))
         if overwrite:
             _require_version(place, version)
         _add(place, files, check_lock, overwrite=overwrite)

@@ -99,12 +99,12 @@ def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
     return {"name": file.name, **times, "statistics": _statistics(table, rows)}
 
 
-def writing_files(place: str, table: Table) -> Pass:
-    """Returns a pass that writes the table's rows to files, and returns rows of FILE."""
+def writing_files(place: str, table: Table, work: Pass) -> Pass:
+    """Returns a pass that writes the table's rows, which `work` makes, to files, and returns rows of FILE."""
 
     def run(batches: Batches) -> Batches:
         files = _Files(place, table)
-        for batch in batches:
+        for batch in work(batches):
             yield from files.add(pa.Table.from_batches([batch]))
         yield from files.flush()
 

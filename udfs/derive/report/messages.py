@@ -8,7 +8,7 @@ from schemas.incidents import Cause
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
 from schemas.witness import Shows
 from udfs.derive.columns import PLACE, SEQUENCE, address_of_stream, count, count_if, nanoseconds, tx_sequence
-from udfs.derive.frames import Frames, derives
+from udfs.derive.frames import derives
 from udfs.derive.outcomes.counts import has_outcome
 from udfs.derive.report.rows import Row, first_of, place_in, with_nanoseconds
 from udfs.derive.tables import schema_of
@@ -133,25 +133,36 @@ def conflicts(incidents: pl.DataFrame) -> pl.DataFrame:
     return reused.select("source_queue_manager", since).group_by("source_queue_manager").agg(pl.min("since"))
 
 
-@derives(("stream_id",), ("since",))
-def accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame) -> Frames:
-    """Returns the messages that were `accepted` since the `conflicts` of their sender began, and their `counts`.
+def _accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
+    """Returns the arrivals that were accepted since the `conflicts` of their sender began, with their `address`."""
+    late = (
+        verdicts.filter("accepted")
+        .join(since, on="source_queue_manager")
+        .filter(pl.col("captured_at") >= pl.col("since"))
+    )
+    return late.with_columns(address_of_stream().alias("address"))
 
-    Each is counted once for each `address`. Of a sender and address, `accepted` has as many as a list may hold.
-    """
-    late = verdicts.filter("accepted").join(since, on="source_queue_manager")
-    found = late.filter(pl.col("captured_at") >= pl.col("since")).with_columns(address_of_stream().alias("address"))
-    once = found.sort(_IN_TIME).unique([*OUTCOMES.key, "address"], keep="first", maintain_order=True)
-    return {
-        "accepted": _first_accepted(once.select(*SHOWN, "address")),
-        "counts": once.group_by(_MACHINE).agg(count().alias("messages")),
-    }
+
+@derives(
+    shared=("since",),
+    columns={"verdicts": ("source_queue_manager", "stream_id", "captured_at", "accepted")},
+    in_parts=True,
+)
+def count_accepted(verdicts: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
+    """Returns how many messages of some verdicts were accepted since the `conflicts` of their sender, by `address`."""
+    return _accepted_since(verdicts, since).group_by(_MACHINE).agg(count().alias("messages"))
+
+
+@derives(("stream_id",), ("since",), {"verdicts": (*SHOWN, "accepted")})
+def first_accepted(verdicts: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
+    """Returns the first messages that `count_accepted` counts, of each `address` as many as a list may hold."""
+    return _first_accepted(_accepted_since(verdicts, since).select(*SHOWN, "address"))
 
 
 def accepted_by_sender(incidents: pl.DataFrame, counts: pl.DataFrame) -> dict[str, Row]:
     """Returns of each sender `since_ns`, when its `conflicts` began, and the `messages` accepted since, by address.
 
-    `counts` are those of `accepted_since`.
+    `counts` are those of `count_accepted`.
     """
     since = with_nanoseconds(conflicts(incidents), since_ns="since")
     found: dict[str, Row] = {sender: {"since_ns": ns, "messages": {}} for sender, ns in since.iter_rows()}
@@ -165,7 +176,7 @@ def _first_accepted(accepted: pl.DataFrame) -> pl.DataFrame:
 
 
 def accepted_messages(accepted: pl.DataFrame, incidents: pl.DataFrame) -> pl.DataFrame:
-    """Returns the first of what `accepted_since` found as rows of the list ACCEPTED, those of suspected machines first.
+    """Returns the first of what `first_accepted` found as rows of the list ACCEPTED, those of suspected machines first.
 
     They have the columns of `listed_messages` that an accepted message has.
     """
