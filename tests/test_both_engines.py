@@ -146,7 +146,7 @@ def _deriving() -> Callable[..., Frames]:
 
 def derived(engine: Engine[T], derivation: Derivation, *tables: T) -> dict[str, T]:
     """Derives tables from left, right and few."""
-    return engine.derive(derivation, **dict(zip(("left", "right", "few"), tables, strict=True)))
+    return engine.derive_tables(derivation, **dict(zip(("left", "right", "few"), tables, strict=True)))
 
 
 WAYS = ((("key",), 0), ((), 0), ((), 100))
@@ -199,8 +199,8 @@ def test_what_a_derivation_makes_goes_below_rows_of_a_table(spark: SparkSession)
     clock = pl.Series("clock_steps", [[{"frame": 1, "step_ns": -5}], None], schema_of(CAPTURES.arrow)["clock_steps"])
     given = pl.DataFrame({"capture_id": ["a", "b"], "uri": ["x", "y"], "size_bytes": [1, 2], "clock_steps": clock})
     here, there, table = InProcess(), in_memory(spark, {}), to_spark(spark, given)
-    found = there.union(table, there.one(same, rows=table))
-    assert counted(collect(found)) == counted(here.union(given, here.one(same, rows=given)))
+    found = there.union(table, there.derive(same, rows=table))
+    assert counted(collect(found)) == counted(here.union(given, here.derive(same, rows=given)))
 
 
 @pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps"], NIGHTS))

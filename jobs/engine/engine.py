@@ -43,13 +43,13 @@ class Engine(Protocol[T]):
         `parts`, that many rows are spread over as many tasks.
         """
 
-    def derive(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> dict[str, T]:
+    def derive_tables(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> dict[str, T]:
         """Derives tables from tables, and computes them now, because several results are derived from them."""
 
-    def one(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> T:
+    def derive(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> T:
         """Derives the only table that a function makes."""
 
-    def lazy(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> T:
+    def derive_when_read(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> T:
         """Derives the only table that a function makes, when it is read; it must be read once only."""
 
     def gather(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> Frames:

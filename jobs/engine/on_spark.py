@@ -145,7 +145,7 @@ class OnSpark:
             rows = rows.repartition(tasks(parts))
         return map_arrow(rows, work, schema)
 
-    def derive(self, work: Work | Derivation, **tables: Rows) -> dict[str, Rows]:
+    def derive_tables(self, work: Work | Derivation, **tables: Rows) -> dict[str, Rows]:
         derivation = Derivation.of(work)
         if _are_here(tables):
             return derivation.run(**tables)
@@ -177,19 +177,19 @@ class OnSpark:
         types = {field.name: nullable(field.dataType) for field in spark_schema(tagged)}
         return cast_columns(self.union(*parts), types)
 
-    def one(self, work: Work | Derivation, **tables: Rows) -> Rows:
-        return self.derive(work, **tables)[ONE]
+    def derive(self, work: Work | Derivation, **tables: Rows) -> Rows:
+        return self.derive_tables(work, **tables)[ONE]
 
-    def lazy(self, work: Work | Derivation, **tables: Rows) -> Rows:
+    def derive_when_read(self, work: Work | Derivation, **tables: Rows) -> Rows:
         derivation = Derivation.of(work)
         if derivation.needs_all or _are_here(tables):
-            return self.one(derivation, **tables)
+            return self.derive(derivation, **tables)
         return self._derived(derivation, tables)
 
     def gather(self, work: Work | Derivation, **tables: Rows) -> Frames:
         derivation = Derivation.of(work)
         if derivation.needs_all or _are_here(tables):
-            return self.bring(**self.derive(derivation, **tables))
+            return self.bring(**self.derive_tables(derivation, **tables))
         derived = self._derived(derivation, tables)
         return untagged(derived.rows().toArrow().cast(derived.made), derived.made.names)
 

@@ -83,19 +83,19 @@ def find_fates(united: Conversations[T], verdicts: T, settled: Settled[T]) -> Fa
     (scope, sequence, number).
     """
     engine = united.engine
-    sums = engine.derive(sum_up_verdicts, verdicts=verdicts)
-    cut = engine.expect_few(engine.one(cut_streams, streams=united.streams))
+    sums = engine.derive_tables(sum_up_verdicts, verdicts=verdicts)
+    cut = engine.expect_few(engine.derive(cut_streams, streams=united.streams))
     packets_on_cut = engine.join(united.sources.packets, cut, ["stream_id"], "semi")
     verdicts_on_cut = engine.join(verdicts, cut, ["stream_id"], "semi")
-    not_arrived = engine.one(unarrived, streams=cut, packets=packets_on_cut, verdicts=verdicts_on_cut)
+    not_arrived = engine.derive(unarrived, streams=cut, packets=packets_on_cut, verdicts=verdicts_on_cut)
     accepted = engine.where(engine.select(verdicts, "accepted", *MESSAGE), "accepted")
     repeated = engine.expect_few(engine.keep(engine.repeated(accepted, *MESSAGE)))
     perhaps_twice = engine.join(engine.select(verdicts, *OF_ACCEPTED), repeated, MESSAGE, "semi")
-    twice = engine.one(accepted_twice, verdicts=perhaps_twice)
+    twice = engine.derive(accepted_twice, verdicts=perhaps_twice)
     slots = engine.union(sums["slots"], engine.select(twice, *SLOT), engine.select(not_arrived, *SLOT))
     unusual_slots = engine.expect_few(engine.keep(engine.distinct(slots)))
     unusual = engine.keep(engine.join(engine.select(verdicts, *JUDGED_AS), unusual_slots, SLOT, "semi"))
-    found = engine.derive(
+    found = engine.derive_tables(
         unusual_arrivals,
         verdicts=unusual,
         parts=sums["tallies"],
@@ -104,7 +104,7 @@ def find_fates(united: Conversations[T], verdicts: T, settled: Settled[T]) -> Fa
         settled=settled.tallies,
     )
     explained = engine.keep(engine.run(found["arrivals"], explain_slots, EXPLAINED, ("scope_key",), FALLING))
-    counted = engine.derive(_count_outcomes, plain=found["plain"], outcomes=explained)
+    counted = engine.derive_tables(_count_outcomes, plain=found["plain"], outcomes=explained)
     return Fates(
         tallies=found["tallies"],
         unusual_slots=unusual_slots,
@@ -120,10 +120,10 @@ def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T]) -> T:
     """Returns rows of TRANSACTIONS, whose witnesses are keys of messages."""
     of_transactions = engine.select(verdicts, *OF_TRANSACTIONS)
     with_fates = engine.join(of_transactions, fates.of_messages, [*SLOT, *MESSAGE], "left")
-    found = engine.derive(derive_transactions, verdicts=with_fates)
+    found = engine.derive_tables(derive_transactions, verdicts=with_fates)
     asked = engine.expect_few(found["asked"])
     near = engine.join(of_transactions, asked, SLOT, "semi")
-    broken = engine.one(with_neighbours, broken=found["broken"], asked=asked, near=near)
+    broken = engine.derive(with_neighbours, broken=found["broken"], asked=asked, near=near)
     return engine.union(found["whole"], broken)
 
 
@@ -132,8 +132,8 @@ def add_up(
 ) -> dict[str, T]:
     """Returns the rows of `sequences` and `sessions`; without fates, the counts of outcomes are null."""
     engine = united.engine
-    carried = engine.one(carried_by_stream, messages=united.messages)
+    carried = engine.derive(carried_by_stream, messages=united.messages)
     tables = {"tallies": tallies, "carried": carried, "ends": inputs.ends, "unread": inputs.unread}
     if fates is not None:
         tables |= {"counts": fates.counts, "slots": fates.slot_counts}
-    return engine.derive(partial(_summarize, scope=scope), **tables)
+    return engine.derive_tables(partial(_summarize, scope=scope), **tables)

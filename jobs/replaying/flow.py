@@ -51,8 +51,8 @@ def replay(
     verdicts = engine.read(VERDICTS)  # from files, so that Spark judges only once
     engine.replace(ENDS, inputs.every_end)
     if options.reading is Reading.LITERAL:
-        parts = engine.one(partial(tally, reading=Reading.LITERAL), verdicts=verdicts)
-        tallies = engine.one(merge_tallies, parts=parts)
+        parts = engine.derive(partial(tally, reading=Reading.LITERAL), verdicts=verdicts)
+        tallies = engine.derive(merge_tallies, parts=parts)
         sums = add_up(united, inputs, tallies, fates=None, scope=options.scope)
         for table in CONFORMANT_ONLY:
             engine.replace(table, engine.table([], table.arrow))
@@ -87,4 +87,4 @@ def _explain(
     explained = with_proof(united, every_verdict, outcomes=fates.undelivered, **incidents)
     for table in (OUTCOMES, FINDINGS, INCIDENTS):
         engine.replace(table, explained[table.name])
-    engine.replace(TALLIES, engine.one(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched))
+    engine.replace(TALLIES, engine.derive(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched))

@@ -29,7 +29,7 @@ def judge_messages(
 
     Without `accept`, the pass that judges finds the receiver's state, one message after another.
     """
-    numbered = engine.derive(
+    numbered = engine.derive_tables(
         number_streams,
         flows=settled.flows,
         unread=inputs.unread,
@@ -41,14 +41,14 @@ def judge_messages(
     streams = numbered["streams"]
     with_messages = engine.where(streams, "has_messages")
     beginning = engine.join(with_messages, settled.resumed, ["scope_key"], "anti")
-    firsts = engine.one(first_messages, flows=beginning)
-    initial = engine.one(
+    firsts = engine.derive(first_messages, flows=beginning)
+    initial = engine.derive(
         initial_marks,
-        firsts=engine.one(with_order_acks, firsts=firsts, acks=inputs.acks),
+        firsts=engine.derive(with_order_acks, firsts=firsts, acks=inputs.acks),
         resumed=settled.resumed,
         streams=with_messages,
     )
-    placed = engine.one(
+    placed = engine.derive(
         marks,
         messages=settled.messages,
         unread=inputs.unread,
@@ -61,13 +61,13 @@ def judge_messages(
     with_states = chains if accept is None else accept(chains)
     judged = engine.run(with_states, judge(reading), JUDGED, ("scope_no",), ("replay_order",))
     acks = settled.only(inputs.acks, "sequence", placed)
-    rows = engine.union(judged, engine.one(acknowledged, acks=acks, streams=with_messages))
+    rows = engine.union(judged, engine.derive(acknowledged, acks=acks, streams=with_messages))
     proven = engine.run(rows, prove(reading), PROVEN, GROUP, ("turn", "first_number"))
     ended = engine.run(proven, end_doubts, PROVEN, ("scope_no",), ("replay_order",))
     places = engine.distinct(engine.select(streams, *STREAM, "stream_id"))
     on_streams = engine.keep(engine.join(ended, places, STREAM))
     in_pieces = engine.distinct(engine.select(on_streams, "stream_id", "piece"))
-    return engine.lazy(
+    return engine.derive_when_read(
         verdict_rows,
         proven=on_streams,
         messages=engine.with_piece(settled.messages),

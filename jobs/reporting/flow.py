@@ -73,7 +73,7 @@ def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Seque
     tables, chosen = _with_sums(engine, few), choose(few, since)
     sequences = chosen.sequences.select(SEQUENCE)
     work = partial(of_scope, since=chosen.since, steps=chosen.steps)
-    judged = engine.derive(work, verdicts=verdicts, outcomes=engine.read(OUTCOMES), sequences=sequences)
+    judged = engine.derive_tables(work, verdicts=verdicts, outcomes=engine.read(OUTCOMES), sequences=sequences)
     recent = judged.pop("verdicts")
     sums = merged(engine.bring(**judged))
     taken = accepted_since(engine, chosen.incidents, count_accepted)
@@ -107,7 +107,7 @@ def _drawn(engine: Engine[T], verdicts: T, few: Few, sessions: pl.DataFrame) -> 
     sequences = asked(scopes, few["sequences"])
     wanted = sequences.select("tx_sequence_id").unique()
     acks = engine.join(engine.read(ACKS, *OF_ACKS), wanted, ["tx_sequence_id"], "semi")
-    answers = engine.one(order_acks, acks=acks, ends=few["stream_ends"], asked=sequences)
+    answers = engine.derive(order_acks, acks=acks, ends=few["stream_ends"], asked=sequences)
     uris = few["captures"].select("capture_id", "uri").join(drawn, on="capture_id", how="semi")
     return {"pictures": scopes, "points": drawn, "stairs": engine.gather(stairs, acks=answers)[ONE], "uris": uris}
 
