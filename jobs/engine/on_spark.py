@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from jobs.engine.engine import Engine, How, Row
 from jobs.engine.in_process import InProcess, conform
 from jobs.warehouse.gone import from_offsets
+from jobs.warehouse.local_files import reading_files
 from jobs.warehouse.spark_rows import (
     MOST_ROWS,
     cast_columns,
@@ -107,6 +108,8 @@ class OnSpark:
     """Whether this process reads the captures: they are few, whatever the warehouse holds."""
     handed: dict[int, tuple[pl.DataFrame, DataFrame]] = field(default_factory=dict, repr=False, compare=False)
     """The rows of this process that Spark has, by the identity of the table."""
+    in_files: dict[int, tuple[DataFrame, Sequence[str]]] = field(default_factory=dict, repr=False, compare=False)
+    """The files of a folder that hold rows, by the identity of these."""
 
     def there(self, rows: Any) -> Any:
         """Returns rows of this process as a DataFrame, and everything else as it is."""
@@ -123,7 +126,10 @@ class OnSpark:
         few = self.warehouse.read_if_small(table, _FEW_BYTES) if table in _FEW else None
         if few is not None:
             return few.select(columns or table.names)
-        return with_columns_of(table, self.warehouse.read(table)).select(*(columns or table.names))
+        rows = with_columns_of(table, self.warehouse.read(table)).select(*(columns or table.names))
+        if self.warehouse.is_local:
+            self.in_files[id(rows)] = rows, self.warehouse.files(table)
+        return rows
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
         return InProcess().table(rows, schema)
@@ -164,6 +170,13 @@ class OnSpark:
         schemas = {name: row_type(rows.schema) for name, rows in there.items()}
         tagged = derivation.tagged(**schemas)
         made = derivation.made(**schemas, **{name: row_type_of(rows) for name, rows in here.items()})
+        if derivation.in_parts:
+            ((name, rows),) = there.items()
+            needed, work = pa.schema(list(tagged.field(name).type)), derivation.on_parts(name, made, **here)
+            if id(rows) not in self.in_files:
+                return Derived(rows.select(*needed.names), work, made)
+            _, files = self.in_files[id(rows)]  # from which tasks read columns faster than Spark hands them rows
+            return Derived(self.warehouse.spread(files), reading_files(needed, work), made)
         rows = self._tagged(there, tagged, derivation.by)
         rows = rows.coalesce(1) if derivation.needs_all else rows
         return Derived(_grouped(rows, derivation.by), derivation.on_batches(made, **here), made)

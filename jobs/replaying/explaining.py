@@ -34,6 +34,7 @@ from udfs.derive.facts.receivers import (
     repeated_acks,
     returned_messages,
     several_receivers,
+    thin_out,
     window_stalled,
 )
 from udfs.derive.facts.senders import (
@@ -131,12 +132,14 @@ def find_by_facts(
     in_stepped = engine.join(sources.messages, stepped, ["capture_id"], "semi")
     ways = engine.derive(find_ways, streams=sources.streams, ends=ends, handshakes=sources.handshakes)
     connections = engine.select(ways, "stream_id", "connection_id")
-    headers = {"messages": sources.messages, "acks": sources.acks, "session_acks": sources.session_acks}
-    packets = {
-        name: engine.join(engine.select(united.in_time(rows), *WINDOW), connections, ["stream_id"])
-        for name, rows in headers.items()
-    }
-    stalls = engine.derive_tables(find_stalls, ways=ways, **packets)
+    packets = (engine.derive(thin_out, packets=united.in_time(rows)) for rows in (sources.messages, sources.acks))
+    session_acks = engine.select(united.in_time(sources.session_acks), *WINDOW)
+    stalls = engine.derive_tables(
+        find_stalls,
+        ways=ways,
+        packets=engine.join(engine.union(*packets), connections, ["stream_id"]),
+        session_acks=engine.join(session_acks, connections, ["stream_id"]),
+    )
     return engine.derive(
         _of_few,
         ends=ends,
@@ -164,14 +167,19 @@ def _not_accepted(engine: Engine[T], messages: T, verdicts: T) -> T:
 
 
 def find_incidents(
-    engine: Engine[T], verdicts: T, tallies: T, undelivered: T, findings: T, sequences: T
+    engine: Engine[T], unusual: T, tallies: T, undelivered: T, findings: T, sequences: T
 ) -> dict[str, T]:
-    """Returns `incidents`, and `findings` with the one that each is part of; witnesses are keys."""
+    """Returns `incidents`, and `findings` with the one that each is part of; witnesses are keys.
+
+    `unusual` are the verdicts in unusual slots, or more.
+    """
     of_sequences = (engine.select(rows, *SEQUENCE) for rows in (undelivered, findings))
     troubled = engine.expect_few(engine.distinct(engine.union(*of_sequences)))
-    sent = engine.derive(
-        messages_sent, verdicts=engine.join(verdicts, troubled, SEQUENCE, "semi"), outcomes=undelivered
-    )
+    of_troubled = {
+        name: engine.join(rows, troubled, SEQUENCE, "semi")
+        for name, rows in (("verdicts", unusual), ("tallies", tallies))
+    }
+    sent = engine.derive(messages_sent, **of_troubled, outcomes=undelivered)
     seen = engine.derive(addresses_seen, tallies=tallies)
     return engine.derive_tables(
         tell_incidents, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen

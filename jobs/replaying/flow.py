@@ -83,7 +83,8 @@ def _explain(
     by_facts = find_by_facts(united, inputs, every_verdict, acks, fates, sequences, transactions)
     findings = engine.union(engine.read(FINDINGS_ON_MESSAGES), by_facts)
     undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
-    incidents = find_incidents(engine, every_verdict, fates.tallies, undelivered, findings, sequences)
+    unusual = settled.with_kept(VERDICTS.name, fates.unusual)
+    incidents = find_incidents(engine, unusual, fates.tallies, undelivered, findings, sequences)
     explained = with_proof(united, every_verdict, outcomes=fates.undelivered, **incidents)
     for table in (OUTCOMES, FINDINGS, INCIDENTS):
         engine.replace(table, explained[table.name])

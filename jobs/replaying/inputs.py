@@ -52,7 +52,7 @@ def read_inputs(united: Conversations[T], scope: Scope) -> Inputs[T]:
     narrow = engine.select(united.messages, "transactional", *OF_SCOPES)
     messages = engine.where(narrow, "transactional")
     ends = engine.derive(find_ends, streams=united.streams, handshakes=united.handshakes)
-    found = engine.derive_tables(find_flows, messages=engine.derive(arrived, messages=messages), ends=ends)
+    found = engine.derive_tables(find_flows, messages=engine.derive(arrived, messages=united.messages), ends=ends)
     several = engine.expect_few(engine.derive(senders_to_several_queues, flows=found["flows"]))
     of_several = engine.join(messages, several, ["source_queue_manager"], "semi")
     flows = engine.derive(partial(scoped_flows, scope=scope), flows=found["flows"], messages=of_several)

@@ -4,7 +4,7 @@ What is many is summed where it is, by whole scopes. To this process come the ta
 drawn of the worst sessions, and the rows with the keys of witnesses.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -19,9 +19,9 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, VERDICTS
 from schemas.table import Table
 from udfs.derive.columns import PLACE, SEQUENCE
-from udfs.derive.frames import ONE, Derivation, Frames
+from udfs.derive.frames import ONE, Frames
 from udfs.derive.replay.acks import OF_ACKS
-from udfs.derive.report.messages import conflicts, count_accepted, first_accepted
+from udfs.derive.report.messages import ACCEPTED_AT, SHOWN, conflicts, count_accepted, first_accepted, merge_accepted
 from udfs.derive.report.page import (
     WITNESSES,
     choose,
@@ -76,20 +76,27 @@ def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Seque
     judged = engine.derive_tables(work, verdicts=verdicts, outcomes=engine.read(OUTCOMES), sequences=sequences)
     recent = judged.pop("verdicts")
     sums = merged(engine.bring(**judged))
-    taken = accepted_since(engine, chosen.incidents, count_accepted)
-    tops = listed(tables, chosen, sums, accepted_since(engine, chosen.incidents, first_accepted))
+    tops = listed(tables, chosen, sums, _first_accepted(engine, chosen.incidents))
     shown = tops | _drawn(engine, recent, few, tops["sessions"]) | _proofs(engine, few, tops)
-    return rows_of(shown) | figures(tables, chosen, sums, taken)
+    return rows_of(shown) | figures(tables, chosen, sums, accepted_since(engine, chosen.incidents))
 
 
-def accepted_since(engine: Engine[T], incidents: pl.DataFrame, work: Callable[..., pl.DataFrame]) -> pl.DataFrame:
-    """Returns what `count_accepted` or `first_accepted` finds of the senders that used numbers again."""
+def accepted_since(engine: Engine[T], incidents: pl.DataFrame) -> pl.DataFrame:
+    """Returns, by address, how many messages were accepted of senders since they used numbers again."""
     since = conflicts(incidents)
-    if not since.height:
-        return work(schema_of(VERDICTS.arrow).to_frame(), since)
-    verdicts = engine.read(VERDICTS, *Derivation.of(work).columns["verdicts"])
-    theirs = engine.join(verdicts, since.drop("since"), ["source_queue_manager"], "semi")
-    return engine.gather(work, verdicts=theirs, since=since)[ONE]
+    return engine.gather(count_accepted, verdicts=_of_conflicts(engine, since, ACCEPTED_AT), since=since)[ONE]
+
+
+def _first_accepted(engine: Engine[T], incidents: pl.DataFrame) -> pl.DataFrame:
+    """Returns the first of the messages that `accepted_since` counts."""
+    since = conflicts(incidents)
+    firsts = engine.derive(first_accepted, verdicts=_of_conflicts(engine, since, SHOWN), since=since)
+    return engine.gather(merge_accepted, accepted=firsts)[ONE]
+
+
+def _of_conflicts(engine: Engine[Any], since: pl.DataFrame, columns: Sequence[str]) -> Any:
+    """Returns columns of all verdicts; without conflicts, no rows."""
+    return engine.read(VERDICTS, *columns) if since.height else schema_of(VERDICTS.arrow).to_frame().select(columns)
 
 
 def _with_sums(engine: Engine[T], few: Few) -> Few:

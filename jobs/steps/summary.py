@@ -16,7 +16,7 @@ from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, VERDICTS, Severity
 from schemas.table import Table
 from udfs.derive.frames import ONE
-from udfs.derive.report.messages import QUEUE, accepted_by_sender, count_accepted, harm_by_queue, places
+from udfs.derive.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
 from udfs.derive.report.rows import SEVERITIES, Row
 from udfs.derive.report.summary import (
     kinds_by_severity,
@@ -82,7 +82,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         unjudged=sums["unjudged"],
         errors=severities[Severity.ERROR.value],
     )
-    taken = accepted_by_sender(incidents, accepted_since(engine, incidents, count_accepted))
+    taken = accepted_by_sender(incidents, accepted_since(engine, incidents))
     return {
         "headline": headline(figures),
         "outcomes": {name: count for name, count in outcomes.items() if count},

@@ -32,6 +32,7 @@ from jobs.warehouse.gone import Gone, with_values
 from jobs.warehouse.local_files import (
     FILE,
     FILE_OF_ROW,
+    GROUP,
     Derive,
     deriving_files,
     read_files,
@@ -40,7 +41,7 @@ from jobs.warehouse.local_files import (
     writing_files,
 )
 from jobs.warehouse.spark_rows import nullable, to_spark
-from schemas.table import LONG, STRING, Table, row
+from schemas.table import Table
 from udfs.derive.frames import to_arrow
 from udfs.derive.tables import schema_of
 from udfs.on_spark import map_arrow, tasks
@@ -52,7 +53,6 @@ _WRITERS = {"delta.minWriterVersion": "4"}
 """Writers have to heed CHECK constraints and the change data feed."""
 _INVALID = re.compile("JobError: (.*)")
 """How Spark tells of a JobError in a task."""
-_GROUP = row(file=STRING, row_group=LONG)
 _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 """Marks for a terminal, which delta-rs puts between the parts of an error."""
 _ATTEMPTS = 5
@@ -141,12 +141,16 @@ def derive_in_tasks(
         ConflictError, JobError: as `write` does.
     """
     before = {table: open_table(place).version() for table, place in places.items()}
-    groups = [{"file": one, "row_group": n} for one in files(source) for n in range(pq.ParquetFile(one).num_row_groups)]
-    rows = to_spark(spark, pl.DataFrame(groups, schema_of(_GROUP))).repartition(tasks(len(groups)))
-    made = _written_in_tasks(rows, deriving_files(places, work))
+    made = _written_in_tasks(spread(spark, files(source)), deriving_files(places, work))
     for table, version in before.items():
         _require_version(places[table], version)
         _add(places[table], [one for one in made if one["table"] == table.name], check_lock, overwrite=True)
+
+
+def spread(spark: SparkSession, names: Sequence[str]) -> DataFrame:
+    """Returns rows of GROUP for files, one for a task."""
+    groups = [{"file": one, "row_group": n} for one in names for n in range(pq.ParquetFile(one).num_row_groups)]
+    return to_spark(spark, pl.DataFrame(groups, schema_of(GROUP))).repartition(tasks(len(groups)))
 
 
 def _require_version(place: str, version: int) -> None:

@@ -83,6 +83,10 @@ class Warehouse(Tables):
             return self.spark.createDataFrame([], table.spark)
         return self.spark.read.schema(table.spark).option(NO_GLOB, "false").parquet(*files)
 
+    def files(self, table: Table) -> list[str]:
+        """Returns the Parquet files that hold the rows of a local table."""
+        return local_commits.files(self.location(table.name))
+
     def read_local(self, table: Table, *columns: str) -> pl.DataFrame:
         """Returns the rows of a table, which fit in memory; with columns, these at least."""
         if self.local is not None and table.name in self.local.tables:
@@ -153,6 +157,10 @@ class Warehouse(Tables):
                 writer = writer.option("replaceWhere", "true")
         with naming_conflicts(table):
             self._write(table, writer)
+
+    def spread(self, files: Sequence[str]) -> DataFrame:
+        """Returns rows of `local_files.GROUP` for files of local tables, one for a task."""
+        return local_commits.spread(self.spark, files)
 
     def replace_in_tasks(self, table: Table, rows: DataFrame, work: Pass) -> None:
         """Replaces all rows of a local table by what a pass makes of others; the tasks that make them write them."""
