@@ -49,9 +49,6 @@ class Engine(Protocol[T]):
     def derive(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> T:
         """Derives the only table that a function makes."""
 
-    def derive_when_read(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> T:
-        """Derives the only table that a function makes, when it is read; it must be read once only."""
-
     def gather(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> Frames:
         """Derives tables of few rows, which are then in this process."""
 
@@ -102,6 +99,9 @@ class Engine(Protocol[T]):
 
     def replace(self, table: Table, rows: T) -> None:
         """Replaces all rows of a table; columns that the rows lack are null."""
+
+    def replace_by(self, table: Table, work: Work | Derivation, **tables: T | pl.DataFrame) -> None:
+        """Replaces all rows of a table by those that a function derives, its only table."""
 
     def delete_from_offset(self, table: Table, stale: T) -> None:
         """Deletes the rows of each stream (stream_id, from_offset) from that offset on; with -1, all."""

@@ -62,9 +62,6 @@ class InProcess:
     def derive(self, work: Work | Derivation, **tables: pl.DataFrame) -> pl.DataFrame:
         return self.derive_tables(work, **tables)[ONE]
 
-    def derive_when_read(self, work: Work | Derivation, **tables: pl.DataFrame) -> pl.DataFrame:
-        return self.derive(work, **tables)
-
     def gather(self, work: Work | Derivation, **tables: pl.DataFrame) -> Frames:
         return self.derive_tables(work, **tables)
 
@@ -125,6 +122,9 @@ class InProcess:
 
     def replace(self, table: Table, rows: pl.DataFrame) -> None:
         self.tables[table.name] = conform(rows, table)
+
+    def replace_by(self, table: Table, work: Work | Derivation, **tables: pl.DataFrame) -> None:
+        self.replace(table, self.derive(work, **tables))
 
     def delete_from_offset(self, table: Table, stale: pl.DataFrame) -> None:
         rows = self.read(table)

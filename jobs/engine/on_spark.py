@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce, wraps
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import polars as pl
 import pyarrow as pa
@@ -35,7 +35,7 @@ from schemas.table import RowType, Table, row, row_type, spark_schema
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.derive.frames import ONE, Derivation, Frames, Work, row_type_of, untagged
 from udfs.on_spark import map_arrow, tasks
-from udfs.passes.options import Pass
+from udfs.passes.options import Batches, Pass
 
 Rows: TypeAlias = Any
 """A DataFrame of Spark with many rows, or one of Polars with few, in this process."""
@@ -59,41 +59,23 @@ def _here_if_few(work: Operation) -> Operation:
 
     @wraps(work)
     def choose(self: "OnSpark", *given: Any, **named: Any) -> Any:
-        if not any(isinstance(one, DataFrame | Derived) for one in (*given, *named.values())):
+        if not any(isinstance(one, DataFrame) for one in (*given, *named.values())):
             return operation(*given, **named)
         return work(self, *map(self.there, given), **{name: self.there(one) for name, one in named.items()})
 
     return cast(Operation, choose)
 
 
-@dataclass(slots=True)
-class Derived:
+class Derived(NamedTuple):
     """Holds what a derivation makes in tasks: the rows of its tables below each other, a struct for each table."""
 
     source: DataFrame
     work: Pass
     made: RowType
-    is_read: bool = False
 
     def rows(self) -> DataFrame:
         """Returns the made rows, which Spark computes whenever they are read."""
         return map_arrow(self.source, self.work, self.made)
-
-    def read_once(self) -> DataFrame:
-        """Returns the rows of the only table."""
-        self._require_unread()
-        return self.rows().select(f"{ONE}.*")
-
-    def only_once(self) -> Pass:
-        """Returns the pass that makes the rows of the only table from the `source`."""
-        self._require_unread()
-        work = self.work  # alone: tasks do not get the DataFrame
-        return lambda batches: (pa.RecordBatch.from_struct_array(batch[ONE]) for batch in work(batches))
-
-    def _require_unread(self) -> None:
-        if self.is_read:
-            raise RuntimeError("Rows that are derived when they are read would be derived a second time.")
-        self.is_read = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +95,6 @@ class OnSpark:
 
     def there(self, rows: Any) -> Any:
         """Returns rows of this process as a DataFrame, and everything else as it is."""
-        if isinstance(rows, Derived):
-            return rows.read_once()
         if not isinstance(rows, pl.DataFrame):
             return rows
         if id(rows) not in self.handed:
@@ -192,12 +172,6 @@ class OnSpark:
 
     def derive(self, work: Work | Derivation, **tables: Rows) -> Rows:
         return self.derive_tables(work, **tables)[ONE]
-
-    def derive_when_read(self, work: Work | Derivation, **tables: Rows) -> Rows:
-        derivation = Derivation.of(work)
-        if derivation.needs_all or _are_here(tables):
-            return self.derive(derivation, **tables)
-        return self._derived(derivation, tables)
 
     def gather(self, work: Work | Derivation, **tables: Rows) -> Frames:
         derivation = Derivation.of(work)
@@ -289,11 +263,23 @@ class OnSpark:
             self.warehouse.append(table, InProcess().join(rows, known, table.key, "anti"))
 
     def replace(self, table: Table, rows: Rows) -> None:
-        if isinstance(rows, Derived) and self.warehouse.is_local:
-            self.warehouse.replace_in_tasks(table, rows.source, rows.only_once())
-            return
-        rows = rows.read_once() if isinstance(rows, Derived) else rows
         self.warehouse.replace(table, conform(rows, table) if isinstance(rows, pl.DataFrame) else rows)
+
+    def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
+        derivation = Derivation.of(work)
+        if derivation.needs_all or _are_here(tables):
+            self.replace(table, self.derive(derivation, **tables))
+            return
+        derived = self._derived(derivation, tables)
+        if not self.warehouse.is_local:
+            self.replace(table, derived.rows().select(f"{ONE}.*"))
+            return
+        make = derived.work  # tasks get it without the DataFrame
+
+        def rows_of_table(batches: Batches) -> Batches:
+            return (pa.RecordBatch.from_struct_array(batch[ONE]) for batch in make(batches))
+
+        self.warehouse.replace_in_tasks(table, derived.source, rows_of_table)
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
         if self.warehouse.is_local:

@@ -17,7 +17,6 @@ from udfs.derive.conversations.clocks import (
     skews_of,
     streams_in_time,
     undo_steps,
-    with_recorded,
     with_steps_undone,
 )
 from udfs.derive.conversations.copies import alike, likely_streams, not_too_many, number_packets, same_packets
@@ -70,12 +69,10 @@ class Conversations(Generic[T]):
         """Returns whether keys and times are those of the tables."""
         return self.found is None and not self.has_steps
 
-    def as_recorded(self, verdicts: T) -> T:
-        """Returns VERDICTS with the keys of their messages and the times that were recorded."""
-        if self.is_as_recorded:
-            return verdicts
-        placed = self.engine.table([], _PLACED) if self.found is None else self.found.placed
-        return self.engine.derive(with_recorded, verdicts=verdicts, placed=placed, steps=self.steps)
+    @property
+    def placed(self) -> T:
+        """Returns the packets that only copies have, as `united.unite_streams` places them."""
+        return self.engine.table([], _PLACED) if self.found is None else self.found.placed
 
     def every_end(self, ends: T) -> T:
         """Returns ENDS, those of copies among them."""
@@ -98,7 +95,7 @@ class Conversations(Generic[T]):
         engine = self.engine
         if self.found is None:
             return engine.table([], _DISPUTED)
-        own = engine.join(messages, self.found.placed, PLACE, "anti")
+        own = engine.join(messages, self.placed, PLACE, "anti")
         shown = engine.distinct(engine.select(own, "stream_id", "capture_id"))
         sides = engine.expect_few(engine.derive(sides_of_skews, shown=shown, skews=self.found.skews))
         near = engine.join(engine.select(messages, *FLOW_KEY, "stream_offset", "captured_ns"), sides, ["stream_id"])

@@ -87,7 +87,7 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
     places = engine.expect_few(engine.derive(late_arrivals, verdicts=verdicts, watched=watched))
     late = engine.join(engine.select(verdicts, *LOOKED_AT, "stream_offset"), places, PLACE, "semi")
     asking = engine.expect_few(engine.distinct(engine.derive(scopes_below_state, verdicts=fates.unusual)))
-    sent = engine.derive_when_read(times_of_sending, verdicts=engine.join(verdicts, asking, ["scope_key"], "semi"))
+    sent = engine.derive(times_of_sending, verdicts=engine.join(verdicts, asking, ["scope_key"], "semi"))
     chosen = engine.derive(
         choose_shown,
         unusual=fates.unusual,

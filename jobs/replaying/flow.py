@@ -46,9 +46,8 @@ def replay(
     """
     engine, inputs = united.engine, read_inputs(united, options.scope)
     settled = find_settled(united, inputs, last)
-    judged = judge_messages(engine, inputs, settled, options.reading, accept)
-    engine.replace(VERDICTS, united.as_recorded(judged))
-    verdicts = engine.read(VERDICTS)  # from files, so that Spark judges only once
+    judge_messages(united, inputs, settled, options.reading, accept)
+    verdicts = engine.read(VERDICTS)
     engine.replace(ENDS, inputs.every_end)
     if options.reading is Reading.LITERAL:
         parts = engine.derive(partial(tally, reading=Reading.LITERAL), verdicts=verdicts)

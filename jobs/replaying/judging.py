@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
-from jobs.engine.engine import Engine, T
+from jobs.engine.engine import T
+from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
-from schemas.replay import Reading
+from schemas.replay import VERDICTS, Reading
 from udfs.derive.replay.acks import acknowledged
 from udfs.derive.replay.marks import STREAM, first_messages, initial_marks, marks, number_streams, with_order_acks
 from udfs.derive.replay.verdict_rows import verdict_rows
@@ -19,16 +20,17 @@ Accept = Callable[[T], T]
 
 
 def judge_messages(
-    engine: Engine[T],
+    united: Conversations[T],
     inputs: Inputs[T],
     settled: Settled[T],
     reading: Reading,
     accept: Accept[T] | None,
-) -> T:
-    """Returns one row of VERDICTS per transactional message at its final destination that is not settled, to read once.
+) -> None:
+    """Replaces the rows of VERDICTS: one per transactional message at its final destination that is not settled.
 
     Without `accept`, the pass that judges finds the receiver's state, one message after another.
     """
+    engine = united.engine
     numbered = engine.derive_tables(
         number_streams,
         flows=settled.flows,
@@ -67,10 +69,13 @@ def judge_messages(
     places = engine.distinct(engine.select(streams, *STREAM, "stream_id"))
     on_streams = engine.keep(engine.join(ended, places, STREAM))
     in_pieces = engine.distinct(engine.select(on_streams, "stream_id", "piece"))
-    return engine.derive_when_read(
+    engine.replace_by(
+        VERDICTS,
         verdict_rows,
         proven=on_streams,
         messages=engine.with_piece(settled.messages),
         streams=engine.join(streams, in_pieces, ["stream_id"]),
         disputed=engine.with_piece(inputs.disputed),
+        placed=engine.with_piece(united.placed),
+        steps=united.steps,
     )
