@@ -74,11 +74,11 @@ class Conversations(Generic[T]):
         """Returns the packets that only copies have, as `united.unite_streams` places them."""
         return self.engine.table([], _PLACED) if self.found is None else self.found.placed
 
-    def every_end(self, ends: T) -> T:
+    def with_ends_of_copies(self, ends: T) -> T:
         """Returns ENDS, those of copies among them."""
         return ends if self.found is None else self.engine.derive(with_copies, ends=ends, copied=self.found.copied)
 
-    def counted(self, rows: T) -> T:
+    def without_copies(self, rows: T) -> T:
         """Returns the rows of MESSAGES or ACKS that count, as they are in the table."""
         if self.found is None:
             return rows

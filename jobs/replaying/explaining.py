@@ -112,7 +112,7 @@ def find_by_facts(
 ) -> T:
     """Returns the FINDINGS that facts show, without incidents; witnesses are keys."""
     engine, sources = united.engine, united.sources
-    counted, ends = united.counted(sources.messages), inputs.every_end
+    messages, ends = united.without_copies(sources.messages), inputs.ends_with_copies
     failures = engine.derive(
         cannot_connect,
         streams=sources.streams,
@@ -123,8 +123,8 @@ def find_by_facts(
     several = engine.derive(streams_of_several, ends=ends)
     sent = engine.join(engine.select(verdicts, *SENT), several, ["stream_id"])
     sessions = engine.select(ends, "stream_id", "session_id")
-    negative = engine.derive(negative_acks, messages=counted, ends=sessions)
-    named = engine.join(counted, engine.select(negative, message_id="correlation_id"), ["message_id"], "semi")
+    negative = engine.derive(negative_acks, messages=messages, ends=sessions)
+    named = engine.join(messages, engine.select(negative, message_id="correlation_id"), ["message_id"], "semi")
     repeated = engine.expect_few(engine.derive(repeated_acks, acks=acks))
     meanwhile = engine.join(verdicts, repeated, ["source_queue_manager", "tx_sequence_id"], "semi")
     repeated = engine.derive(refused_meanwhile, repeated=repeated, verdicts=meanwhile)
@@ -146,7 +146,7 @@ def find_by_facts(
         flows=inputs.flows,
         tallies=fates.tallies,
         sequences=sequences,
-        expired=engine.derive(expired_by_stream, expired=_not_accepted(engine, counted, verdicts)),
+        expired=engine.derive(expired_by_stream, expired=_not_accepted(engine, messages, verdicts)),
         conflicts=engine.derive(find_conflicts, sent=sent),
         repeated=repeated,
         negative=negative,

@@ -48,7 +48,7 @@ def replay(
     settled = find_settled(united, inputs, last)
     judge_messages(united, inputs, settled, options.reading, accept)
     verdicts = engine.read(VERDICTS)
-    engine.replace(ENDS, inputs.every_end)
+    engine.replace(ENDS, inputs.ends_with_copies)
     if options.reading is Reading.LITERAL:
         parts = engine.derive(partial(tally, reading=Reading.LITERAL), verdicts=verdicts)
         tallies = engine.derive(merge_tallies, parts=parts)
@@ -75,7 +75,7 @@ def _explain(
     transactions = settled.with_kept(TRANSACTIONS.name, engine.read(TRANSACTIONS))
     acks = inputs.acks
     if not united.is_as_recorded:  # findings name packets as the tables do, so acknowledgments are read from these
-        acks = pair(engine, united.counted(united.sources.acks), inputs.every_end, fates.tallies)
+        acks = pair(engine, united.without_copies(united.sources.acks), inputs.ends_with_copies, fates.tallies)
     watched = watch(engine, inputs, acks, fates.tallies)
     on_messages = find_on_messages(engine, verdicts, every_verdict, watched, fates, settled.resumed)
     engine.replace(FINDINGS_ON_MESSAGES, settled.with_kept(FINDINGS_ON_MESSAGES.name, on_messages))

@@ -32,7 +32,7 @@ class Inputs(Generic[T]):
     """Transactional messages, with the columns OF_SCOPES."""
     ends: T
     """ENDS of the streams that count."""
-    every_end: T
+    ends_with_copies: T
     """ENDS."""
     flows: T
     """Rows of `scopes.find_flows`, with their scopes."""
@@ -58,7 +58,9 @@ def read_inputs(united: Conversations[T], scope: Scope) -> Inputs[T]:
     flows = engine.derive(partial(scoped_flows, scope=scope), flows=found["flows"], messages=of_several)
     paired = pair(engine, united.acks, ends, flows)
     disputed = united.disputed(messages, flows)
-    return Inputs(messages, ends, united.every_end(ends), flows, found["legs"], united.unread, paired, disputed)
+    return Inputs(
+        messages, ends, united.with_ends_of_copies(ends), flows, found["legs"], united.unread, paired, disputed
+    )
 
 
 def pair(engine: Engine[T], acks: T, ends: T, senders: T) -> T:
@@ -71,4 +73,6 @@ def watch(engine: Engine[T], inputs: Inputs[T], acks: T, senders: T) -> T:
     """Returns rows of `watched_sessions` of the `senders`, by acknowledgments that are paired."""
     there = engine.distinct(engine.select(senders, *SENDER_THERE))
     pairs = engine.derive(answered, acks=acks)
-    return engine.derive(watched_sessions, ends=inputs.every_end, unread=inputs.unread, answered=pairs, senders=there)
+    return engine.derive(
+        watched_sessions, ends=inputs.ends_with_copies, unread=inputs.unread, answered=pairs, senders=there
+    )

@@ -116,7 +116,7 @@ def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastRepl
         return _nothing_settled(united, inputs.flows)
     watched = watch(engine, inputs, inputs.acks, inputs.flows)
     now = Now(
-        inputs.every_end,
+        inputs.ends_with_copies,
         inputs.flows,
         inputs.legs,
         inputs.messages,
