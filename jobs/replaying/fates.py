@@ -13,6 +13,7 @@ from jobs.replaying.settled import Settled
 from schemas.explained import EXPLAINED
 from schemas.outcomes import Outcome
 from schemas.replay import Scope
+from udfs.derive.columns import PLACE
 from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.arrivals import sum_up_verdicts, unusual_arrivals
 from udfs.derive.outcomes.counts import count_outcomes, message_fates
@@ -22,8 +23,8 @@ from udfs.derive.outcomes.slots import (
     OF_ACCEPTED,
     SLOT,
     accepted_twice,
+    cut_packets,
     cut_streams,
-    unarrived,
 )
 from udfs.derive.summaries import carried_by_stream, summarize_sequences, summarize_sessions
 from udfs.derive.transactions import OF_TRANSACTIONS, derive_transactions, with_neighbours
@@ -85,9 +86,9 @@ def find_fates(united: Conversations[T], verdicts: T, settled: Settled[T]) -> Fa
     engine = united.engine
     sums = engine.derive_tables(sum_up_verdicts, verdicts=verdicts)
     cut = engine.expect_few(engine.derive(cut_streams, streams=united.streams))
-    packets_on_cut = engine.join(united.sources.packets, cut, ["stream_id"], "semi")
-    verdicts_on_cut = engine.join(verdicts, cut, ["stream_id"], "semi")
-    not_arrived = engine.derive(unarrived, streams=cut, packets=packets_on_cut, verdicts=verdicts_on_cut)
+    packets = engine.join(united.sources.packets, cut, ["stream_id"], "semi")
+    never_acked = engine.expect_few(engine.derive(cut_packets, streams=cut, packets=packets))
+    not_arrived = engine.keep(engine.join(engine.select(verdicts, *SLOT, *PLACE), never_acked, PLACE, "semi"))
     accepted = engine.where(engine.select(verdicts, "accepted", *MESSAGE), "accepted")
     repeated = engine.expect_few(engine.keep(engine.repeated(accepted, *MESSAGE)))
     perhaps_twice = engine.join(engine.select(verdicts, *OF_ACCEPTED), repeated, MESSAGE, "semi")

@@ -34,7 +34,7 @@ def unusual_arrivals(
 ) -> Frames:
     """Returns the arrivals in unusual slots, and what the others add up to.
 
-    A slot is unusual with an arrival that is not plain, or is one of `accepted_twice` or `unarrived`. `verdicts` are
+    A slot is unusual with an arrival that is not plain, or is one of `accepted_twice` or `not_arrived`. `verdicts` are
     those in unusual slots, `parts` tallies of all. All of a scope have to be there, or instead of those before the
     others their tallies, `settled`. The frames are
 
