@@ -143,7 +143,8 @@ def _read_groups(groups: Batches, schema: pa.Schema | None = None) -> Batches:
     """Yields the rows of parts of files; with a schema, its columns at least."""
     for group in (group for batch in groups for group in batch.to_pylist()):
         columns = None if schema is None else schema.names
-        yield from pq.ParquetFile(group["file"]).iter_batches(_BATCH_ROWS, [group["row_group"]], columns)
+        file = pq.ParquetFile(group["file"], coerce_int96_timestamp_unit="us")  # as Spark writes times
+        yield from file.iter_batches(_BATCH_ROWS, [group["row_group"]], columns)
 
 
 @dataclass
