@@ -31,7 +31,7 @@ from schemas.messages import DECODED_TABLES, MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Scope
 from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row
-from udfs.derive.frames import Derivation, Frames, to_frame
+from udfs.derive.frames import Derivation, Frames, Work, to_frame
 from udfs.derive.tables import schema_of
 from udfs.passes.options import IngestOptions
 
@@ -59,6 +59,10 @@ class InMemory(OnSpark):
     def replace(self, table: Table, rows: Rows) -> None:
         """Replaces the table's rows."""
         self.tables[table.name] = collect(with_columns_of(table, self.there(rows)))
+
+    def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
+        """Replaces the table's rows by those that a function derives."""
+        self.replace(table, self.derive(work, **tables))
 
 
 def in_memory(spark: SparkSession, tables: Frames) -> InMemory:
