@@ -116,10 +116,10 @@ def test_a_task_reads_columns_of_a_file(tmp_path: Path, *, as_spark_does: bool) 
     file, columns = str(tmp_path / "rows.parquet"), VERDICTS.arrow.names[::3]
     pq.write_table(rows, file, row_group_size=3, use_deprecated_int96_timestamps=as_spark_does)
     schema = pa.schema([VERDICTS.arrow.field(name) for name in columns])
-    groups = pa.RecordBatch.from_pylist([{"file": file, "row_group": 2}, {"file": file, "row_group": 0}], GROUP)
+    groups = pa.RecordBatch.from_pylist([{"file": file, "row_group": one} for one in (2, 0, None)], GROUP)
     read = pa.Table.from_batches(reading_files(schema, lambda batches: batches)([groups]))
     assert read.schema == schema
-    assert read.to_pylist() == pa.concat_tables([rows[6:], rows[:3]]).select(columns).cast(schema).to_pylist()
+    assert read.to_pylist() == pa.concat_tables([rows[6:], rows[:3], rows]).select(columns).cast(schema).to_pylist()
 
 
 def test_statistics_are_the_least_and_greatest_values(tmp_path: Path) -> None:

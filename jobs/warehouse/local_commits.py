@@ -9,7 +9,7 @@ A log is read from its newest checkpoint on: without checkpoints, each night wou
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -58,6 +58,9 @@ _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 _ATTEMPTS = 5
 _FILE_ROWS = 200_000
 """Most rows of a file that this process writes."""
+_TASK_BYTES = 32 * 2**20
+"""Bytes of files that a task reads, if there are as many as _FEWEST_TASKS."""
+_FEWEST_TASKS = 32
 _FEW_ROWS, _MANY_FILES = 20_000, 8
 """Few rows in many files become one file: opening a file takes as long as reading a thousand rows."""
 _CHECKPOINT_EVERY = 10
@@ -148,9 +151,16 @@ def derive_in_tasks(
 
 
 def spread(spark: SparkSession, names: Sequence[str]) -> DataFrame:
-    """Returns rows of GROUP for files, one for a task."""
-    groups = [{"file": one, "row_group": n} for one in names for n in range(pq.ParquetFile(one).num_row_groups)]
-    return to_spark(spark, pl.DataFrame(groups, schema_of(GROUP))).repartition(tasks(len(groups)))
+    """Returns rows of GROUP for files; many small files come to one task, and a large one to several."""
+    sizes = {name: Path(name).stat().st_size for name in names}
+    groups = [{"file": name, "row_group": group} for name, size in sizes.items() for group in _row_groups(name, size)]
+    wanted = max(_FEWEST_TASKS, sum(sizes.values()) // _TASK_BYTES)
+    return to_spark(spark, pl.DataFrame(groups, schema_of(GROUP))).repartition(tasks(min(len(groups), wanted)))
+
+
+def _row_groups(name: str, size: int) -> Iterable[int | None]:
+    """Returns the row groups of a large file; None, which is all of them, for another one."""
+    return range(pq.ParquetFile(name).num_row_groups) if size > _TASK_BYTES else [None]
 
 
 def _require_version(place: str, version: int) -> None:

@@ -40,7 +40,7 @@ _AS_SCHEMA: Any = {
 }
 """How Polars makes rows of the schema from files that Spark or an older version wrote."""
 GROUP = row(file=STRING, row_group=LONG)
-"""A part of a Parquet file, which a task reads."""
+"""A part of a Parquet file, which a task reads: a row group or, without one, all."""
 FILE_OF_ROW = pa.field("file_of_row", STRING)
 """The name of the file that a row is read from."""
 Derive = Callable[[Table, pa.Table], pa.Table]
@@ -144,7 +144,8 @@ def _read_groups(groups: Batches, schema: pa.Schema | None = None) -> Batches:
     for group in (group for batch in groups for group in batch.to_pylist()):
         columns = None if schema is None else schema.names
         file = pq.ParquetFile(group["file"], coerce_int96_timestamp_unit="us")  # as Spark writes times
-        yield from file.iter_batches(_BATCH_ROWS, [group["row_group"]], columns)
+        of_file = None if group["row_group"] is None else [group["row_group"]]
+        yield from file.iter_batches(_BATCH_ROWS, of_file, columns)
 
 
 @dataclass

@@ -159,7 +159,7 @@ class Warehouse(Tables):
             self._write(table, writer)
 
     def spread(self, files: Sequence[str]) -> DataFrame:
-        """Returns rows of `local_files.GROUP` for files of local tables, one for a task."""
+        """Returns rows of `local_files.GROUP` for files of local tables, spread over tasks."""
         return local_commits.spread(self.spark, files)
 
     def replace_in_tasks(self, table: Table, rows: DataFrame, work: Pass) -> None:
