@@ -20,7 +20,7 @@ from tiers import seeds
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying.sources import Sources
-from jobs.replaying.windows import accept_in_memory, with_states
+from jobs.replaying.windows import add_states_in_memory, with_states
 from jobs.warehouse.spark_rows import collect, to_spark
 from schemas.replay import Reading, Scope, Verdict
 from udfs.derive.facts.events import messages_sent
@@ -133,7 +133,7 @@ def test_windows_find_the_states_that_are_found_one_message_after_another(spark:
     by_windows = collect(with_states(to_spark(spark, chains)))
     assert len(chains) > 1_000
     assert 0 < by_windows[AFTER_BREAK].sum() < len(chains) / 2
-    in_memory = accept_in_memory(spark)(chains)
+    in_memory = add_states_in_memory(spark)(chains)
     for reading in Reading:
         expected = judged(chains, reading)
         assert judged(by_windows, reading) == expected

@@ -37,20 +37,20 @@ class Engine(Protocol[T]):
         *,
         parts: int = 0,
     ) -> T:
-        """Runs a pass.
+        """Runs a pass, which makes batches of rows from batches of rows.
 
         All rows with the same values in the columns `by` come to one task, next to each other, sorted by `order`. With
-        `parts`, that many rows are spread over as many tasks.
+        `parts`, which is how many rows there are, each comes to a task of its own.
         """
 
     def derive_tables(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> dict[str, T]:
-        """Derives tables from tables, and computes them now, because several results are derived from them."""
+        """Has a function of frames make tables, now; groups of rows come to it as it `derives` declares."""
 
     def derive(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> T:
-        """Derives the only table that a function makes."""
+        """Has a function of frames make its only table, now."""
 
     def gather(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> Frames:
-        """Derives tables of few rows, which are then in this process."""
+        """Has a function of frames make tables of few rows, which are then in this process."""
 
     def bring(self, **tables: T | pl.DataFrame) -> Frames:
         """Returns few rows of each table, which are then in this process."""
@@ -59,7 +59,7 @@ class Engine(Protocol[T]):
         """Computes rows now, because several results are derived from them."""
 
     def expect_few(self, rows: T) -> T:
-        """Prepares kept rows for a join with many more."""
+        """Brings computed rows here if they are few, so that a join sends them to all tasks; else returns them."""
 
     def union(self, *parts: T | pl.DataFrame) -> T:
         """Puts rows below each other; a column that a part lacks is null in it."""
@@ -71,7 +71,7 @@ class Engine(Protocol[T]):
         """Returns columns, some of them under new names."""
 
     def with_piece(self, rows: T) -> T:
-        """Adds `piece`: which of the pieces of PIECE_BYTES of its stream the `stream_offset` of a row is in."""
+        """Adds `piece`, which is `stream_offset` divided by PIECE_BYTES: a task gets a piece, not a whole stream."""
 
     def distinct(self, rows: T) -> T:
         """Drops repeated rows."""
@@ -83,7 +83,7 @@ class Engine(Protocol[T]):
         """Joins on columns of equal names."""
 
     def where(self, rows: T, column: str) -> T:
-        """Returns the rows in which the column of flags is true."""
+        """Returns the rows in which a BOOLEAN column is true."""
 
     def sum_up(self, rows: T, by: Sequence[str], *columns: str) -> T:
         """Returns how many rows there are (`count`) per values of the columns `by`, and the sums of these columns."""
@@ -104,4 +104,4 @@ class Engine(Protocol[T]):
         """Replaces all rows of a table by those that a function derives, its only table."""
 
     def delete_from_offset(self, table: Table, stale: T) -> None:
-        """Deletes the rows of each stream (stream_id, from_offset) from that offset on; with -1, all."""
+        """Deletes the rows of each stream (stream_id, from_offset) from that offset on; with -1, all of the stream."""

@@ -70,7 +70,7 @@ class Conversations(Generic[T]):
         return self.found is None and not self.has_steps
 
     @property
-    def placed(self) -> T:
+    def only_in_copies(self) -> T:
         """Returns the packets that only copies have, as `united.unite_streams` places them."""
         return self.engine.table([], _PLACED) if self.found is None else self.found.placed
 
@@ -95,7 +95,7 @@ class Conversations(Generic[T]):
         engine = self.engine
         if self.found is None:
             return engine.table([], _DISPUTED)
-        own = engine.join(messages, self.placed, PLACE, "anti")
+        own = engine.join(messages, self.only_in_copies, PLACE, "anti")
         shown = engine.distinct(engine.select(own, "stream_id", "capture_id"))
         sides = engine.expect_few(engine.derive(sides_of_skews, shown=shown, skews=self.found.skews))
         near = engine.join(engine.select(messages, *FLOW_KEY, "stream_offset", "captured_ns"), sides, ["stream_id"])

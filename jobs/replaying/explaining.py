@@ -93,7 +93,7 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
         unusual=fates.unusual,
         late=engine.join(late, fates.unusual_slots, SLOT, "anti"),
         sent_later=engine.derive(sent_after_all, sent=sent, resumed=resumed),
-        fates=fates.of_messages,
+        fates=fates.message_fates,
         resumed=resumed,
         watched=watched,
     )

@@ -44,7 +44,7 @@ class Fates(Generic[T]):
     """The verdicts in these."""
     undelivered: T
     """Rows of EXPLAINED with another outcome than delivered."""
-    of_messages: T
+    message_fates: T
     """Rows of `counts.message_fates`."""
     counts: T
     """Rows of `counts.count_outcomes`."""
@@ -67,12 +67,12 @@ def _summarize(
     ends: pl.DataFrame,
     unread: pl.DataFrame,
     counts: pl.DataFrame | None = None,
-    slots: pl.DataFrame | None = None,
+    slot_counts: pl.DataFrame | None = None,
     *,
     scope: Scope,
 ) -> Frames:
     return {
-        "sequences": summarize_sequences(tallies, counts, slots),
+        "sequences": summarize_sequences(tallies, counts, slot_counts),
         "sessions": summarize_sessions(carried, ends, unread, tallies, counts, scope=scope),
     }
 
@@ -85,6 +85,7 @@ def find_fates(united: Conversations[T], verdicts: T, settled: Settled[T]) -> Fa
     """
     engine = united.engine
     sums = engine.derive_tables(sum_up_verdicts, verdicts=verdicts)
+    # A packet that TCP never acknowledged, on a connection that was closed, need not have arrived.
     cut = engine.expect_few(engine.derive(cut_streams, streams=united.streams))
     packets = engine.join(united.sources.packets, cut, ["stream_id"], "semi")
     never_acked = engine.expect_few(engine.derive(cut_packets, streams=cut, packets=packets))
@@ -111,16 +112,16 @@ def find_fates(united: Conversations[T], verdicts: T, settled: Settled[T]) -> Fa
         unusual_slots=unusual_slots,
         unusual=unusual,
         undelivered=counted["undelivered"],
-        of_messages=engine.expect_few(counted["fates"]),
+        message_fates=engine.expect_few(counted["fates"]),
         counts=settled.with_kept("counts", counted["counts"]),
-        slot_counts=settled.with_kept("slots", found["slots"]),
+        slot_counts=settled.with_kept("slot_counts", found["slot_counts"]),
     )
 
 
 def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T]) -> T:
     """Returns rows of TRANSACTIONS, whose witnesses are keys of messages."""
     of_transactions = engine.select(verdicts, *OF_TRANSACTIONS)
-    with_fates = engine.join(of_transactions, fates.of_messages, [*SLOT, *MESSAGE], "left")
+    with_fates = engine.join(of_transactions, fates.message_fates, [*SLOT, *MESSAGE], "left")
     found = engine.derive_tables(derive_transactions, verdicts=with_fates)
     asked = engine.expect_few(found["asked"])
     near = engine.join(of_transactions, asked, SLOT, "semi")
@@ -136,5 +137,5 @@ def add_up(
     carried = engine.derive(carried_by_stream, messages=united.messages)
     tables = {"tallies": tallies, "carried": carried, "ends": inputs.ends, "unread": inputs.unread}
     if fates is not None:
-        tables |= {"counts": fates.counts, "slots": fates.slot_counts}
+        tables |= {"counts": fates.counts, "slot_counts": fates.slot_counts}
     return engine.derive_tables(partial(_summarize, scope=scope), **tables)

@@ -61,9 +61,9 @@ class Settled(Generic[T]):
     """Holds what stays of the last replay, and what is to be judged."""
 
     engine: Engine[T]
-    messages: T
+    to_judge: T
     """The messages to judge, with the columns TRANSACTIONAL."""
-    flows: T
+    flows_to_judge: T
     """Rows of `scopes.scoped_flows` of these messages."""
     resumed: T
     """Rows of RESUMED, one for each scope that is not judged from its first message on."""
@@ -134,7 +134,8 @@ def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastRepl
     judged_again = tallies.join(found["tallies"], on=SEQUENCE, how="anti").select(SEQUENCE).unique()
     kept = _kept(last, judged_again, found["tallies"], found["flows"])
     messages = engine.join(united.messages, found.pop("messages"), PLACE, "semi")
-    return Settled(engine, messages, **found, kept=kept, judged_again=judged_again)
+    flows = found.pop("flows")
+    return Settled(engine, messages, flows, **found, kept=kept, judged_again=judged_again)
 
 
 def _changes(last: LastReplay) -> dict[str, Frames]:
@@ -160,6 +161,6 @@ def _kept(last: LastReplay, judged_again: pl.DataFrame, tallies: pl.DataFrame, f
         OUTCOMES.name: with_keys(read(OUTCOMES)),
         TRANSACTIONS.name: read(TRANSACTIONS),
         FINDINGS_ON_MESSAGES.name: read(FINDINGS_ON_MESSAGES),
-        "slots": slots,
+        "slot_counts": slots,
         "counts": sum_outcomes(tallies.drop_nulls("delivered_arrivals"), *COUNT_KEY),
     }

@@ -22,14 +22,14 @@ def verdict_rows(
     messages: pl.DataFrame,
     streams: pl.DataFrame,
     disputed: pl.DataFrame,
-    placed: pl.DataFrame,
+    only_in_copies: pl.DataFrame,
     steps: pl.DataFrame,
 ) -> pl.DataFrame:
     """Returns rows of VERDICTS: MESSAGES, each with what its row of PROVEN says.
 
     `proven` are rows of PROVEN, no two of which hold the same offset of a stream and scope. `streams` are rows of
     `marks.number_streams`. A `disputed` message that cannot be judged says that clocks are why.
-    Keys and times are those that were recorded: `placed` and `steps` are for `clocks.with_recorded`.
+    Keys and times are those that were recorded: `only_in_copies` and `steps` are for `clocks.with_recorded`.
     """
     streams = streams.drop("piece").unique()
     rows = messages.select(*FLOW_KEY, "stream_offset").with_row_index("row")
@@ -61,7 +61,7 @@ def verdict_rows(
     by_clocks = (pl.col("reason") == Reason.CAPTURE_GAP.value) & are_in(rows, disputed.select(PLACE))
     reason = pl.when(by_clocks).then(pl.lit(Reason.CLOCKS_DIFFER.value)).otherwise("reason")
     verdicts = rows.with_columns(reason=reason, **_values()).select(VERDICTS.names)
-    return with_recorded(verdicts, placed.drop("piece", strict=False), steps)
+    return with_recorded(verdicts, only_in_copies.drop("piece", strict=False), steps)
 
 
 def _content_hashes(messages: pl.DataFrame) -> pl.Series:
