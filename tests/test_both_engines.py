@@ -27,6 +27,7 @@ from jobs.warehouse.spark_rows import collect, to_spark, with_columns_of
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
+from schemas.judging import PIECE_BYTES
 from schemas.messages import DECODED_TABLES, MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Scope
@@ -205,6 +206,14 @@ def test_what_a_derivation_makes_goes_below_rows_of_a_table(spark: SparkSession)
     here, there, table = InProcess(), in_memory(spark, {}), to_spark(spark, given)
     found = there.union(table, there.derive(same, rows=table))
     assert counted(collect(found)) == counted(here.union(given, here.derive(same, rows=given)))
+
+
+def test_a_piece_of_a_stream_may_lie_before_its_beginning(spark: SparkSession) -> None:
+    """A copy of a stream may have been captured from earlier on."""
+    given = pl.DataFrame({"stream_offset": [-PIECE_BYTES - 1, -PIECE_BYTES, -1, 0, PIECE_BYTES]})
+    here, there = InProcess(), in_memory(spark, {})
+    assert here.with_piece(given)["piece"].to_list() == [-2, -1, -1, 0, 1]
+    assert collect(there.with_piece(to_spark(spark, given)))["piece"].to_list() == [-2, -1, -1, 0, 1]
 
 
 @pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps"], NIGHTS))

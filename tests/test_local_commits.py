@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from jobs.app.errors import ConflictError, JobError
 from jobs.warehouse import local_commits, log
-from jobs.warehouse.local_files import GROUP, reading_files
+from jobs.warehouse.local_files import Share, reading_files
 from jobs.warehouse.spark_rows import collect, to_spark
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import Tables
@@ -116,8 +116,9 @@ def test_a_task_reads_columns_of_a_file(tmp_path: Path, *, as_spark_does: bool) 
     file, columns = str(tmp_path / "rows.parquet"), VERDICTS.arrow.names[::3]
     pq.write_table(rows, file, row_group_size=3, use_deprecated_int96_timestamps=as_spark_does)
     schema = pa.schema([VERDICTS.arrow.field(name) for name in columns])
-    groups = pa.RecordBatch.from_pylist([{"file": file, "row_group": one} for one in (2, 0, None)], GROUP)
-    read = pa.Table.from_batches(reading_files(schema, lambda batches: batches)([groups]))
+    numbers = pa.RecordBatch.from_pydict({"id": [0, 2]})
+    shares: list[Share] = [[(file, 2)], [(file, 1)], [(file, 0), (file, None)]]
+    read = pa.Table.from_batches(reading_files(shares, schema, lambda batches: batches)([numbers]))
     assert read.schema == schema
     assert read.to_pylist() == pa.concat_tables([rows[6:], rows[:3], rows]).select(columns).cast(schema).to_pylist()
 

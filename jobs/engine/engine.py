@@ -71,7 +71,7 @@ class Engine(Protocol[T]):
         """Returns columns, some of them under new names."""
 
     def with_piece(self, rows: T) -> T:
-        """Adds `piece`, which is `stream_offset` divided by PIECE_BYTES: a task gets a piece, not a whole stream."""
+        """Adds `piece`, `stream_offset` divided by PIECE_BYTES and rounded down: a task gets a piece of a stream."""
 
     def distinct(self, rows: T) -> T:
         """Drops repeated rows."""
@@ -101,7 +101,7 @@ class Engine(Protocol[T]):
         """Replaces all rows of a table; columns that the rows lack are null."""
 
     def replace_by(self, table: Table, work: Work | Derivation, **tables: T | pl.DataFrame) -> None:
-        """Replaces all rows of a table by those that a function derives, its only table."""
+        """Replaces all rows of a table by those that a function makes, which have its columns in its order."""
 
     def delete_from_offset(self, table: Table, stale: T) -> None:
         """Deletes the rows of each stream (stream_id, from_offset) from that offset on; with -1, all of the stream."""

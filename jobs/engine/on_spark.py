@@ -106,9 +106,10 @@ class OnSpark:
         few = self.warehouse.read_if_small(table, _FEW_BYTES) if table in _FEW else None
         if few is not None:
             return few.select(columns or table.names)
-        rows = with_columns_of(table, self.warehouse.read(table)).select(*(columns or table.names))
-        if self.warehouse.is_local:
-            self.in_files[id(rows)] = rows, self.warehouse.files(table)
+        files = self.warehouse.files(table) if self.warehouse.is_local else []
+        rows = with_columns_of(table, self.warehouse.read(table, files)).select(*(columns or table.names))
+        if files:
+            self.in_files[id(rows)] = rows, files
         return rows
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
@@ -144,7 +145,7 @@ class OnSpark:
         found = checkpoint(derived.rows())
         return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in derived.made.names}
 
-    def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> "Derived":
+    def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> Derived:
         there = {name: self.there(rows) for name, rows in tables.items() if name not in derivation.shared}
         here = self.bring(**{name: tables[name] for name in derivation.shared})
         schemas = {name: row_type(rows.schema) for name, rows in there.items()}
@@ -156,7 +157,8 @@ class OnSpark:
             if id(rows) not in self.in_files:
                 return Derived(rows.select(*needed.names), work, made)
             _, files = self.in_files[id(rows)]  # from which tasks read columns faster than Spark hands them rows
-            return Derived(self.warehouse.spread(files), reading_files(needed, work), made)
+            numbers, shares = self.warehouse.spread(files)
+            return Derived(numbers, reading_files(shares, needed, work), made)
         rows = self._tagged(there, tagged, derivation.by)
         rows = rows.coalesce(1) if derivation.needs_all else rows
         return Derived(_grouped(rows, derivation.by), derivation.on_batches(made, **here), made)
@@ -217,7 +219,8 @@ class OnSpark:
 
     @_here_if_few
     def with_piece(self, rows: Rows) -> Rows:
-        return rows.withColumn("piece", F.expr(f"stream_offset div {PIECE_BYTES}"))
+        whole = f"(stream_offset - pmod(stream_offset, {PIECE_BYTES}))"  # as `div` rounds towards 0
+        return rows.withColumn("piece", F.expr(f"{whole} div {PIECE_BYTES}"))
 
     @_here_if_few
     def distinct(self, rows: Rows) -> Rows:

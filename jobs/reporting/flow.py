@@ -84,18 +84,18 @@ def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Seque
 def accepted_since(engine: Engine[T], incidents: pl.DataFrame) -> pl.DataFrame:
     """Returns, by address, how many messages were accepted of senders since they used numbers again."""
     since = conflicts(incidents)
-    return engine.gather(count_accepted, verdicts=_of_conflicts(engine, since, ACCEPTED_AT), since=since)[ONE]
+    return engine.gather(count_accepted, verdicts=_verdicts_if_any(engine, since, ACCEPTED_AT), since=since)[ONE]
 
 
 def _first_accepted(engine: Engine[T], incidents: pl.DataFrame) -> pl.DataFrame:
     """Returns the first of the messages that `accepted_since` counts."""
     since = conflicts(incidents)
-    firsts = engine.derive(first_accepted, verdicts=_of_conflicts(engine, since, SHOWN), since=since)
+    firsts = engine.derive(first_accepted, verdicts=_verdicts_if_any(engine, since, SHOWN), since=since)
     return engine.gather(merge_accepted, accepted=firsts)[ONE]
 
 
-def _of_conflicts(engine: Engine[Any], since: pl.DataFrame, columns: Sequence[str]) -> Any:
-    """Returns columns of all verdicts; without conflicts, no rows."""
+def _verdicts_if_any(engine: Engine[Any], since: pl.DataFrame, columns: Sequence[str]) -> Any:
+    """Returns columns of all verdicts if there are conflicts; else no rows."""
     return engine.read(VERDICTS, *columns) if since.height else schema_of(VERDICTS.arrow).to_frame().select(columns)
 
 

@@ -32,18 +32,17 @@ from jobs.warehouse.gone import Gone, with_values
 from jobs.warehouse.local_files import (
     FILE,
     FILE_OF_ROW,
-    GROUP,
     Derive,
+    Share,
     deriving_files,
     read_files,
     sync,
     write_file,
     writing_files,
 )
-from jobs.warehouse.spark_rows import nullable, to_spark
+from jobs.warehouse.spark_rows import nullable
 from schemas.table import Table
 from udfs.derive.frames import to_arrow
-from udfs.derive.tables import schema_of
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Pass
 
@@ -144,18 +143,19 @@ def derive_in_tasks(
         ConflictError, JobError: as `write` does.
     """
     before = {table: open_table(place).version() for table, place in places.items()}
-    made = _written_in_tasks(spread(spark, files(source)), deriving_files(places, work))
+    numbers, shares = spread(spark, files(source))
+    made = _written_in_tasks(numbers, deriving_files(shares, places, work))
     for table, version in before.items():
         _require_version(places[table], version)
         _add(places[table], [one for one in made if one["table"] == table.name], check_lock, overwrite=True)
 
 
-def spread(spark: SparkSession, names: Sequence[str]) -> DataFrame:
-    """Returns rows of GROUP for files; many small files come to one task, and a large one to several."""
+def spread(spark: SparkSession, names: Sequence[str]) -> tuple[DataFrame, Sequence[Share]]:
+    """Returns shares of files, and their numbers, one for a task; small files share a task, a large one has several."""
     sizes = {name: Path(name).stat().st_size for name in names}
-    groups = [{"file": name, "row_group": group} for name, size in sizes.items() for group in _row_groups(name, size)]
-    wanted = max(_FEWEST_TASKS, sum(sizes.values()) // _TASK_BYTES)
-    return to_spark(spark, pl.DataFrame(groups, schema_of(GROUP))).repartition(tasks(min(len(groups), wanted)))
+    parts = [(name, group) for name, size in sizes.items() for group in _row_groups(name, size)]
+    many = tasks(min(len(parts), max(_FEWEST_TASKS, sum(sizes.values()) // _TASK_BYTES)))
+    return spark.range(0, many, 1, many), [parts[number::many] for number in range(many)]
 
 
 def _row_groups(name: str, size: int) -> Iterable[int | None]:

@@ -1,9 +1,9 @@
-"""Writes rows of Delta tables to Parquet files in folders of this machine, here or in Spark's tasks."""
+"""Reads and writes Parquet files of Delta tables in folders of this machine, here or in Spark's tasks."""
 
 import errno
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -39,8 +39,8 @@ _AS_SCHEMA: Any = {
     ),
 }
 """How Polars makes rows of the schema from files that Spark or an older version wrote."""
-GROUP = row(file=STRING, row_group=LONG)
-"""A part of a Parquet file, which a task reads: a row group or, without one, all."""
+Share = Sequence[tuple[str, int | None]]
+"""What a task reads: Parquet files, of each a row group or, without one, all."""
 FILE_OF_ROW = pa.field("file_of_row", STRING)
 """The name of the file that a row is read from."""
 Derive = Callable[[Table, pa.Table], pa.Table]
@@ -113,12 +113,12 @@ def writing_files(place: str, table: Table, work: Pass) -> Pass:
     return run
 
 
-def deriving_files(places: Mapping[Table, str], work: Derive) -> Pass:
-    """Returns a pass over rows of GROUP that writes what `work` makes of their rows, and returns rows of FILE."""
+def deriving_files(shares: Sequence[Share], places: Mapping[Table, str], work: Derive) -> Pass:
+    """Returns a pass over numbers of shares that writes what `work` makes of their rows, and returns rows of FILE."""
 
     def run(batches: Batches) -> Batches:
         open_files = {table: _Files(place, table) for table, place in places.items()}
-        for batch in _read_groups(batches):
+        for batch in _read_shares(batches, shares):
             for table, files in open_files.items():
                 yield from files.add(work(table, pa.Table.from_batches([batch])))
         for files in open_files.values():
@@ -127,25 +127,22 @@ def deriving_files(places: Mapping[Table, str], work: Derive) -> Pass:
     return run
 
 
-def reading_files(schema: pa.Schema, work: Pass) -> Pass:
-    """Returns a pass over rows of GROUP: what `work` makes of their rows, with the columns of the schema."""
+def reading_files(shares: Sequence[Share], schema: pa.Schema, work: Pass) -> Pass:
+    """Returns a pass over numbers of shares: what `work` makes of their rows, with the columns of the schema."""
 
-    def run(batches: Batches) -> Batches:
-        rows = (
-            pa.Table.from_batches([batch]).select(schema.names).cast(schema) for batch in _read_groups(batches, schema)
-        )
-        yield from work(batch for some in rows for batch in some.to_batches())
+    def run(numbers: Batches) -> Batches:
+        read = _read_shares(numbers, shares, schema)
+        yield from work(batch.select(schema.names).cast(schema) for batch in read)
 
     return run
 
 
-def _read_groups(groups: Batches, schema: pa.Schema | None = None) -> Batches:
-    """Yields the rows of parts of files; with a schema, its columns at least."""
-    for group in (group for batch in groups for group in batch.to_pylist()):
-        columns = None if schema is None else schema.names
-        file = pq.ParquetFile(group["file"], coerce_int96_timestamp_unit="us")  # as Spark writes times
-        of_file = None if group["row_group"] is None else [group["row_group"]]
-        yield from file.iter_batches(_BATCH_ROWS, of_file, columns)
+def _read_shares(numbers: Batches, shares: Sequence[Share], schema: pa.Schema | None = None) -> Batches:
+    """Yields the rows of shares; with a schema, its columns at least."""
+    columns = None if schema is None else schema.names
+    for name, group in (part for batch in numbers for number in batch["id"].to_pylist() for part in shares[number]):
+        file = pq.ParquetFile(name, coerce_int96_timestamp_unit="us")  # as Spark writes times
+        yield from file.iter_batches(_BATCH_ROWS, None if group is None else [group], columns)
 
 
 @dataclass

@@ -19,7 +19,7 @@ from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import session_settings
 from jobs.warehouse import local_commits, log
 from jobs.warehouse.gone import Gone, with_values
-from jobs.warehouse.local_files import Derive, read_files
+from jobs.warehouse.local_files import Derive, Share, read_files
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.spark_rows import (
     NO_GLOB,
@@ -74,11 +74,14 @@ class Warehouse(Tables):
     local: Memory | None = field(default=None, repr=False, compare=False)
     """The tables that this run has read or written, if the warehouse is small enough to be held in memory."""
 
-    def read(self, table: Table) -> DataFrame:
-        """Returns the rows of a table; in a local folder without Delta, which finds its files by a query each time."""
+    def read(self, table: Table, files: Sequence[str] | None = None) -> DataFrame:
+        """Returns the rows of a table; in a local folder without Delta, which finds its files by a query each time.
+
+        `files` are those of a local table, if they are known.
+        """
         if not self.is_local:
             return Tables.read(self, table)
-        files = local_commits.files(self.location(table.name))
+        files = self.files(table) if files is None else files
         if not files:
             return self.spark.createDataFrame([], table.spark)
         return self.spark.read.schema(table.spark).option(NO_GLOB, "false").parquet(*files)
@@ -158,8 +161,8 @@ class Warehouse(Tables):
         with naming_conflicts(table):
             self._write(table, writer)
 
-    def spread(self, files: Sequence[str]) -> DataFrame:
-        """Returns rows of `local_files.GROUP` for files of local tables, spread over tasks."""
+    def spread(self, files: Sequence[str]) -> tuple[DataFrame, Sequence[Share]]:
+        """Returns what each task reads of files of local tables, and a number for each task."""
         return local_commits.spread(self.spark, files)
 
     def replace_in_tasks(self, table: Table, rows: DataFrame, work: Pass) -> None:

@@ -39,8 +39,9 @@ _NOT_ACCEPTED = (Shows.REFUSED.value, Shows.DUPLICATE.value, Shows.NOT_JUDGED.va
 _WITNESS = schema_of(OUTCOMES.arrow)["witness"]
 _IN_TIME = ("captured_at", *OUTCOMES.key)
 ACCEPTED_AT = ("source_queue_manager", "stream_id", "captured_at", "accepted")
+"""Columns of VERDICTS that `count_accepted` needs."""
 SHOWN = (*dict.fromkeys((*OUTCOMES.key, *ACCEPTED_AT, *PLACE)), "session_id", "destination_queue", "label")
-"""Columns of VERDICTS that the list ACCEPTED shows."""
+"""Columns of VERDICTS that the list ACCEPTED needs."""
 
 
 def with_fate(verdicts: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
@@ -143,10 +144,7 @@ def _accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame
 
 @derives(shared=("since",), in_parts=True)
 def count_accepted(verdicts: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
-    """Returns how many messages of some verdicts were accepted since the `conflicts` of their sender, by `address`.
-
-    The columns are ACCEPTED_AT.
-    """
+    """Returns how many messages of some verdicts were accepted since the `conflicts` of their sender, by `address`."""
     return _accepted_since(verdicts, since).group_by(_MACHINE).agg(count().alias("messages"))
 
 

@@ -112,7 +112,7 @@ def choose(tables: Tables, since: datetime | None) -> Chosen:
 def listed(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame) -> Frames:
     """Returns the rows that need no further look at the tables: counts, and what is listed.
 
-    In `tables`, `quarantine` has rows of `unusable`; `sums` are as of `merged`, and `accepted` as of `first_accepted`.
+    In `tables`, `quarantine` has rows of `unusable`; `sums` are as of `merged`, and `accepted` as of `merge_accepted`.
     """
     incidents = worst_incidents(chosen.incidents, LISTED_INCIDENTS)
     lists = (listed_messages(sums["messages"]), accepted_messages(accepted, chosen.incidents))
