@@ -50,17 +50,6 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture
-def as_for_large_captures(spark: SparkSession) -> Iterator[None]:
-    """Gives the session the settings of a night of any size: compiled queries, and plans that adapt."""
-    before = {key: str(spark.conf.get(key)) for key in FOR_FEW_ROWS}
-    for key in before:
-        spark.conf.unset(key)
-    yield
-    for key, value in before.items():
-        spark.conf.set(key, value)
-
-
 @pytest.fixture(scope="session")
 def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
     """The warehouse of one capture, with its report, only to be read, and the summary of its night."""

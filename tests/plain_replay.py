@@ -118,20 +118,20 @@ class Night:
         return sorted(judged, key=lambda pair: pair[1].replay_order)
 
 
-def truth_of(message: Row, fate: Fate) -> Row:
-    """Returns a message and its fate as a row of a truth file."""
-    _, before, incoming, accepted, verdict, reason, gap, reject = fate
+def truth_of(verdict: Mapping[str, Any]) -> Row:
+    """Returns a message with its fate as a row of a truth file."""
+    before = verdict["incoming_tx_sequence_id"]
     return {
-        "id": str(message["tx_sequence_id"]),
-        "no": message["tx_sequence_number"],
-        "prev": message["previous_tx_sequence_number"],
-        "accepted": accepted,
-        "verdict": verdict,
-        "reason": reason,
-        "gap": gap,
-        "reject": reject,
-        "before": None if before is None else [str(before), incoming],
-        "mid": int(message["message_id"].rpartition("\\")[2]),
+        "id": str(verdict["tx_sequence_id"]),
+        "no": verdict["tx_sequence_number"],
+        "prev": verdict["previous_tx_sequence_number"],
+        "accepted": verdict["accepted"],
+        "verdict": verdict["verdict"],
+        "reason": verdict["reason"],
+        "gap": verdict["gap_size"],
+        "reject": verdict["reject_count"],
+        "before": None if before is None else [str(before), verdict["incoming_tx_sequence_number"]],
+        "mid": int(verdict["message_id"].rpartition("\\")[2]),
     }
 
 
@@ -140,7 +140,9 @@ def truths(judged: Iterable[tuple[Row, Fate]], several: set[str]) -> Truth:
     found: Truth = defaultdict(list)
     for message, fate in judged:
         source = message["source_queue_manager"]
-        found[source, message["destination_queue"] if source in several else None].append(truth_of(message, fate))
+        found[source, message["destination_queue"] if source in several else None].append(
+            truth_of(message | fate._asdict())
+        )
     return found
 
 

@@ -1,11 +1,10 @@
 """Tables that the replay reads, made of rows, and what it finds in them; replayed in this process, without Spark."""
 
-from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import polars as pl
-import pyarrow as pa
+from table_frames import rows_of
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import unite
@@ -15,7 +14,6 @@ from jobs.replaying.sources import SOURCES, Sources
 from schemas.replay import Reading, Scope
 from schemas.table import Table
 from schemas.wire import UNLIMITED
-from udfs.derive.frames import to_frame
 
 Row: TypeAlias = Any
 """A row with its columns as attributes."""
@@ -73,23 +71,10 @@ class Tables:
 
     def sources(self) -> Sources[pl.DataFrame]:
         """Returns the tables."""
-        return Sources(**{name: frame(table, self.rows[name]) for name, table in TABLES.items()})
+        return Sources(**{name: rows_of(table, *self.rows[name]) for name, table in TABLES.items()})
 
 
-def frame(table: Table, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
-    """Returns rows with all columns of the table, null where they have none; times may be µs since 1970."""
-    given = list(rows)
-
-    def column(name: str, of: pa.DataType) -> pa.Array:
-        values = [one.get(name) for one in given]
-        if not pa.types.is_decimal(of):
-            return pa.array(values, of)
-        return pa.array([value if value is None else int(value) for value in values], pa.uint64())
-
-    return to_frame(pa.table({field.name: column(field.name, field.type) for field in table.arrow}))
-
-
-def rows_of(table: pl.DataFrame) -> list[Row]:
+def attributes_of(table: pl.DataFrame) -> list[Row]:
     """Returns the rows of a table, with their columns as attributes."""
     return [SimpleNamespace(**one) for one in table.to_dicts()]
 

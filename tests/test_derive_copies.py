@@ -12,7 +12,7 @@ import replayer
 from gold_rows import finding_of, plain
 from plain_finding import Rows
 from plain_message_findings import message_findings
-from replay_tables import NULL, T0, TABLES, Tables, fates, frame, replay
+from replay_tables import NULL, T0, Tables, fates, replay
 from test_outcomes import outcomes_of, rows_of
 from tiers import merge_needs
 
@@ -48,10 +48,6 @@ class Scene(Tables):
         """Adds an OrderAck of a number."""
         place = {"stream_offset": offset, "capture_id": capture, "last_frame": 1, "acknowledged_message_id": None}
         self.ack(stream, ns, (1 << 63, number), **place | columns)
-
-    def frame(self, name: str) -> pl.DataFrame:
-        """Returns the rows of a table."""
-        return frame(TABLES[name], self.rows[name])
 
     def unite(self) -> Conversations[pl.DataFrame]:
         """Returns the united tables."""

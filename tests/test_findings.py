@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from replay_tables import Row, Tables, replay, rows_of
+from replay_tables import Row, Tables, attributes_of, replay
 from scene import NAME, Scene, guid
 from scenes import COVERED, NEARLY, SCENES
 
@@ -38,10 +38,10 @@ class Night:
     def __init__(self) -> None:
         tables, scenes = played()
         replayed = replay(tables.sources())
-        self.sessions = {row.sender: row for row in rows_of(replayed.sessions)}
+        self.sessions = {row.sender: row for row in attributes_of(replayed.sessions)}
         self.findings: dict[str, list[Row]] = {name: [] for name in scenes}
         named = {scene.session: name for name, scene in scenes.items()}
-        for row in rows_of(replayed.findings):
+        for row in attributes_of(replayed.findings):
             first = row.witness[0]["stream_id"]
             self.findings[named.get(row.session_id) or first.partition(".")[0]].append(row)
 

@@ -2,14 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import duckdb
 import pytest
 from deltalake import DeltaTable
+from plain_replay import truth_of
 from pyspark.sql import SparkSession
 from test_damage import captured
 from warehouses import CAPTURES, all_rows, config, rows
@@ -27,23 +26,6 @@ from schemas.history import SQL
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.outcomes import Outcome, count_column
 from schemas.tables import TABLES
-
-
-def truth_of(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of verdicts in the form of a truth file."""
-    before = verdict["incoming_tx_sequence_id"]
-    return {
-        "id": str(verdict["tx_sequence_id"]),
-        "no": verdict["tx_sequence_number"],
-        "prev": verdict["previous_tx_sequence_number"],
-        "accepted": verdict["accepted"],
-        "verdict": verdict["verdict"],
-        "reason": verdict["reason"],
-        "gap": verdict["gap_size"],
-        "reject": verdict["reject_count"],
-        "before": before if before is None else [str(before), verdict["incoming_tx_sequence_number"]],
-        "mid": int(verdict["message_id"].rpartition("\\")[2]),
-    }
 
 
 def assert_truth(warehouse: Path, truth: Path) -> None:

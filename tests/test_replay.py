@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from random_troubles import troubled
-from replay_tables import T0, Replayed, Row, Tables, fates, replay, rows_of
+from replay_tables import T0, Replayed, Row, Tables, attributes_of, fates, replay
 
 from schemas.replay import Reading, Scope
 from udfs.replay import groups
@@ -80,7 +80,7 @@ def test_messages_in_order_are_few_rows_on_the_way_to_their_verdicts() -> None:
 
 
 def verdict_of(replayed: Replayed) -> Rows:
-    return {(row.stream_id, row.stream_offset): row for row in rows_of(replayed.verdicts)}
+    return {(row.stream_id, row.stream_offset): row for row in attributes_of(replayed.verdicts)}
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ A, B_, C = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abc")
 
 def ends_of(tables: Tables) -> dict[str, Row]:
     """Returns ENDS by stream."""
-    return {row.stream_id: row for row in rows_of(replay(tables.sources()).stream_ends)}
+    return {row.stream_id: row for row in attributes_of(replay(tables.sources()).stream_ends)}
 
 
 def test_without_knowing_who_opened_a_connection_guids_have_no_side() -> None:

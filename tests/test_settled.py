@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from histories import History, differences, of_captures, of_rows
-from replay_tables import T0, Tables, frame
-from table_frames import TABLE
+from replay_tables import T0, Tables
+from table_frames import rows_of
 from tiers import seeds
 
 from jobs.simulator import simulate
@@ -291,6 +291,6 @@ def test_a_second_night_changes_what_the_first_one_settled(scope: Scope, nights:
     going_on = nights(rows)
     for _ in range(2):
         next(going_on, None)
-        made = history.go_on({table: frame(TABLE[table], of) for table, of in rows.rows.items()})
+        made = history.go_on({table: rows_of(table, *of) for table, of in rows.rows.items()})
     expected, _ = history.replay(None)
     assert list(differences(made, expected)) == []
