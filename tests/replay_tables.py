@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import polars as pl
+from plain_finding import Finding
 from table_frames import rows_of
 
 from jobs.engine.in_process import InProcess
@@ -11,7 +12,7 @@ from jobs.replaying.conversations import unite
 from jobs.replaying.flow import Options
 from jobs.replaying.flow import replay as replay_flow
 from jobs.replaying.sources import SOURCES, Sources
-from schemas.replay import Reading, Scope
+from schemas.replay import FindingKind, Reading, Scope
 from schemas.table import Table
 from schemas.wire import UNLIMITED
 
@@ -77,6 +78,24 @@ class Tables:
 def attributes_of(table: pl.DataFrame) -> list[Row]:
     """Returns the rows of a table, with their columns as attributes."""
     return [SimpleNamespace(**one) for one in table.to_dicts()]
+
+
+def plain(rows: pl.DataFrame) -> list[Row]:
+    """Returns rows with whole numbers for timestamps (µs since 1970)."""
+    return rows.with_columns(pl.selectors.datetime().dt.timestamp("us")).to_dicts()
+
+
+def with_keys(row: Row) -> Row:
+    """Returns a row whose witness lists keys, in place of packets."""
+    packets = row.get("witness") or []
+    keys = [one if isinstance(one, str) else f"{one['stream_id']}@{one['stream_offset']}" for one in packets]
+    return row | {"witness": keys} if "witness" in row else row
+
+
+def finding_of(row: Row) -> Finding:
+    """Returns a row of FINDINGS as the second computation tells it."""
+    values: dict[str, Any] = {name: row[name] for name in Finding._fields}
+    return Finding(**values | {"kind": FindingKind(row["kind"]), "witness": tuple(row["witness"])})
 
 
 class Replayed:

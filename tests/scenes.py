@@ -10,7 +10,7 @@ from scene import DAYS, SECOND_US, S, Scene
 from schemas.replay import FindingKind, Severity
 from schemas.wire import MessageClass
 
-Event = Callable[[Scene], None]
+Event = Callable[[Any], None]
 """Adds rows to a scene."""
 SCENES: dict[str, tuple[tuple[Event, ...], bool, dict[FindingKind, Severity]]] = {}
 """By name: what happens, whether GUIDs are known, and the findings it must give, these and no others."""

@@ -10,11 +10,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from gold_rows import plain
 from plain_evidence import MS, Row, Said, evidence
 from pyspark.sql import SparkSession
 from random_nights import CLASSES, night
-from replay_tables import FATE, NULL, T0, Tables, fates, replay
+from replay_tables import FATE, NULL, T0, Tables, fates, plain, replay
 from replayer import Fate, Key, chosen, ends, scope_of, verdicts
 from tiers import seeds
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import plain_copies
 import pytest
-from gold_rows import finding_of, plain, with_keys
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Row, difference, differences, read
 from pyspark.sql import SparkSession
-from replay_tables import NULL, T0, Replayed, Tables, attributes_of, replay
+from replay_tables import NULL, T0, Replayed, Tables, attributes_of, finding_of, plain, replay, with_keys
 from test_operations import killed_after
 from tiers import merge_needs
 from warehouses import all_rows, config, rows

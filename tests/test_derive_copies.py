@@ -9,10 +9,9 @@ import plain_outcomes
 import polars as pl
 import pytest
 import replayer
-from gold_rows import finding_of, plain
 from plain_finding import Rows
 from plain_message_findings import message_findings
-from replay_tables import NULL, T0, Tables, fates, replay
+from replay_tables import NULL, T0, Tables, fates, finding_of, plain, replay
 from test_outcomes import outcomes_of, rows_of
 from tiers import merge_needs
 

@@ -26,10 +26,10 @@ def index_file(path: Path, *, split_bytes: int = 3_000) -> Row:
     return row
 
 
-def index_exactly(path: Path, data: bytes, *, split_bytes: int = 3_000) -> Row:
+def index_exactly(path: Path, data: bytes) -> Row:
     """The row of a file of these bytes, after holding it to the reader."""
     path.write_bytes(data)
-    row = index_file(path, split_bytes=split_bytes)
+    row = index_file(path)
     exact(path, row)
     return row
 

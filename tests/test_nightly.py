@@ -5,13 +5,12 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-import duckdb
 import pytest
 from deltalake import DeltaTable
 from plain_replay import truth_of
 from pyspark.sql import SparkSession
 from test_damage import captured
-from warehouses import CAPTURES, all_rows, config, rows
+from warehouses import CAPTURES, all_rows, config, in_duckdb, rows
 from wiretap import damaged
 
 from jobs.app import command
@@ -22,7 +21,7 @@ from jobs.app.summary_text import for_people
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import decode, in_memory, ingest, nightly
 from jobs.steps.headline import NOT_TOLD
-from schemas.history import SQL
+from schemas.history import MESSAGE_HISTORY
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.outcomes import Outcome, count_column
 from schemas.tables import TABLES
@@ -80,10 +79,8 @@ def test_the_literal_reading_judges_arrivals_and_tells_nothing_else(
     assert "131 judged" in page
     before_sessions = page.partition('id="sessions"')[0]
     assert not [words for words in ("Nothing was lost", "There are none", "messages lost") if words in before_sessions]
-    tables = duckdb.connect()
-    for name in (table.name for table in TABLES):
-        tables.register(name, DeltaTable(str(tmp_path / name)).to_pyarrow_table())
-    found = tables.sql(SQL).aggregate("outcome, lost, stuck, sum(arrivals)").fetchall()
+    history = in_duckdb(tmp_path).table(MESSAGE_HISTORY.name)
+    found = history.aggregate("outcome, lost, stuck, sum(arrivals)").fetchall()
     assert found == [(None, None, None, verdicts.total())]
 
 

@@ -9,12 +9,11 @@ from typing import Any
 import dpkt
 import duckdb
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from warehouses import rows
+from warehouses import in_duckdb, rows
 from weeks import write_nights
 
-from schemas.history import MESSAGE_HISTORY, SQL, spark_sql
+from schemas.history import MESSAGE_HISTORY, spark_sql
 from schemas.table import Table
 from schemas.tables import TABLES
 from udfs import functions
@@ -68,16 +67,6 @@ def in_spark(spark: SparkSession, warehouse: Path) -> SparkSession:
         own.read.format("delta").load(str(warehouse / table.name)).createOrReplaceTempView(table.name)
     own.sql(spark_sql()).cache().createOrReplaceTempView(MESSAGE_HISTORY.name)
     return own
-
-
-def in_duckdb(warehouse: Path) -> duckdb.DuckDBPyConnection:
-    """DuckDB that knows the tables by their names."""
-    found = duckdb.connect()
-    found.execute("SET TimeZone = 'UTC'")
-    for table in TABLES:
-        found.register(table.name, DeltaTable(str(warehouse / table.name)).to_pyarrow_dataset())
-    found.execute(f"CREATE VIEW {MESSAGE_HISTORY.name} AS {SQL}")
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pages import LISTED, ORDERS, Tables, limited_report, morning_tables, names_of, said
+from pages import LISTED, ORDERS, Tables, limited_report, names_of, said
 from pages import report as page_of
 from pyspark.sql import SparkSession
 from tiers import merge_needs
@@ -184,11 +184,6 @@ def test_a_number_used_again_is_shown_with_both_message_ids() -> None:
 
 
 # --- what the page says of a morning with a clone and a stuck branch ------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def morning(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return morning_tables(tmp_path_factory.mktemp("morning"))
 
 
 @pytest.fixture(scope="module")
