@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 from plain_finding import Finding
+from replayer import Fate, Key
 from table_frames import rows_of
 
 from jobs.engine.in_process import InProcess
@@ -126,19 +127,7 @@ def replay(
     return Replayed(sources, Options(reading, scope), batch_rows)
 
 
-FATE = (
-    "replay_order",
-    "incoming_tx_sequence_id",
-    "incoming_tx_sequence_number",
-    "accepted",
-    "verdict",
-    "reason",
-    "gap_size",
-    "reject_count",
-)
-
-
-def fates(verdicts: pl.DataFrame) -> dict[tuple[str, int], tuple[Any, ...]]:
+def fates(verdicts: pl.DataFrame) -> dict[Key, Fate]:
     """Returns the fate of each message by its key."""
-    columns = verdicts.select("stream_id", "stream_offset", *FATE).iter_rows()
-    return {(stream, offset): tuple(fate) for stream, offset, *fate in columns}
+    columns = verdicts.select("stream_id", "stream_offset", *Fate._fields).iter_rows()
+    return {(stream, offset): Fate(*fate) for stream, offset, *fate in columns}

@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from oracle import summed
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from test_local_commits import HOSTILE
 from warehouses import config, rows
 
 from jobs.app.capture_listing import capture_files, stamps
@@ -24,14 +25,7 @@ from schemas.messages import MESSAGES
 from schemas.tables import TABLES
 
 MARK = "Zebra7"
-NAMES = (
-    "plain",
-    "a\u2028b\u2029c\u0085d",
-    "\U00020bb7野家",
-    'it\'s `x` "y" \\',
-    "${env:HOME} ${spark.app.name}",
-    "\ue000\U0001f600",
-)
+NAMES = ("plain", *HOSTILE)
 KEY = "a secret of the operators"
 
 

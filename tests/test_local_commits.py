@@ -316,11 +316,11 @@ def test_without_hard_links_nothing_is_committed(tmp_path: Path) -> None:
 
 
 HOSTILE = (
-    "plain",
     "a\u2028b\u2029c\u0085d",
     "DIRECT=OS:\U00020bb7野家\\private$\\q",
-    'it\'s "x" ${env:HOME}',
+    'it\'s `x` "y" \\ ../../etc/passwd ${env:HOME} ${spark.app.name} $(reboot) <script>',
     "\ue000\U0001f600",
+    "two\nlines \x1b[31mred \u202egnp",
 )
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from deltalake import DeltaTable
-from plain_replay import truth_of
+from plain_replay import expected, truths
 from pyspark.sql import SparkSession
 from test_damage import captured
 from warehouses import CAPTURES, all_rows, config, in_duckdb, rows
@@ -29,16 +29,8 @@ from schemas.tables import TABLES
 
 def assert_truth(warehouse: Path, truth: Path) -> None:
     verdicts = sorted(rows(warehouse, "verdicts"), key=lambda row: row["replay_order"])
-    scopes = json.loads(truth.read_text())
-    for scope in scopes:
-        found = [
-            truth_of(row)
-            for row in verdicts
-            if row["source_queue_manager"] == scope["source_queue_manager"]
-            and row["destination_queue"] == scope.get("destination_queue", row["destination_queue"])
-        ]
-        assert found == scope["rows"]
-    assert len(verdicts) == sum(len(scope["rows"]) for scope in scopes)
+    of_scopes = expected(json.loads(truth.read_text()))
+    assert truths(verdicts, {source for source, queue in of_scopes if queue is not None}) == of_scopes
 
 
 def test_every_verdict_of_a_capture_and_of_a_ring_buffer_is_the_truth(
