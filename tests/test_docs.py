@@ -104,17 +104,17 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", [*WRITTEN, *sorted(GENERATED)], ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    for target, anchor in _LINK.findall(page.read_text()):
+def test_links_files_and_targets_that_a_page_names_are_there(page: Path) -> None:
+    text = page.read_text()
+    for target, anchor in _LINK.findall(text):
         there = page.parent / target if target else page
         assert there.exists(), target
         assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
-
-
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_files_that_a_page_names_are_there(page: Path) -> None:
-    named = [*_PATH.findall(page.read_text()), *(f"tests/{name}.py" for name in _TEST.findall(page.read_text()))]
+    named = [*_PATH.findall(text), *(f"tests/{name}.py" for name in _TEST.findall(text))]
     assert [path for path in named if not (ROOT / path).exists()] == []
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for command in re.findall(r"^make ([a-z -]+)|`make ([a-z -]+)", text, re.MULTILINE):
+        assert set("".join(command).split()) <= targets, command
 
 
 def test_pages_and_decisions_that_the_code_names_are_there() -> None:
@@ -136,13 +136,6 @@ def test_pages_stay_short_together() -> None:
     written = (page.read_text().partition(HEADING)[0] for page in WRITTEN)
     words = (word for text in written for word in text.split() if re.search(r"\w", word))
     assert sum(1 for _ in words) <= _MOST_WORDS
-
-
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_targets_of_make_are_there(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for command in re.findall(r"^make ([a-z -]+)|`make ([a-z -]+)", page.read_text(), re.MULTILINE):
-        assert set("".join(command).split()) <= targets, command
 
 
 def test_figures_on_pages_are_those_of_the_program() -> None:
