@@ -19,6 +19,11 @@ def rows_of(table: Table | str, *rows: dict[str, Any], **same: Any) -> pl.DataFr
     return pl.DataFrame([same | row for row in rows], schema=schema)
 
 
+def sorted_rows(rows: pl.DataFrame, *without: str) -> list[str]:
+    """The rows without these columns, in an order of their own: a table has none."""
+    return sorted(map(repr, rows.drop(without, strict=False).to_dicts()))
+
+
 def empty() -> Frames:
     """All tables, without a row."""
     return {name: rows_of(name) for name in TABLE}

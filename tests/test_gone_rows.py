@@ -7,7 +7,8 @@ import polars as pl
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
-from test_local_commits import any_rows, created, held, sorted_rows
+from table_frames import sorted_rows
+from test_local_commits import any_rows, created, held
 from warehouses import without_spark
 
 from jobs.app.errors import ConflictError

@@ -21,6 +21,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
+from table_frames import sorted_rows
 
 from jobs.app.errors import ConflictError, JobError
 from jobs.warehouse import local_commits, log
@@ -74,11 +75,6 @@ def any_rows(draw: Random, table: Table, many: int) -> pl.DataFrame:
         ]
         columns.append(pa.array([None if column.nullable and draw.random() < 0.3 else v for v in values], field.type))
     return to_frame(pa.table(columns, schema))
-
-
-def sorted_rows(rows: pl.DataFrame) -> list[str]:
-    """Returns the rows in an order of their own: a table has none."""
-    return sorted(map(repr, rows.to_dicts()))
 
 
 def created(spark: Any, folder: Path, table: Table) -> str:

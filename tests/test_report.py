@@ -13,6 +13,7 @@ from pages import LISTED, ORDERS, Tables, limited_report, names_of, said
 from pages import report as page_of
 from pyspark.sql import SparkSession
 from tiers import merge_needs
+from warehouses import config
 from weeks import write_empty, write_nights
 
 from jobs.app.config import Config
@@ -25,10 +26,6 @@ from jobs.report_page.arrange import shows, witnesses
 from jobs.steps import page, report
 from jobs.warehouse.store import Warehouse
 from udfs.derive.report.rows import Row
-
-
-def config(warehouse: Path, **options: Any) -> Config:
-    return Config.load({"warehouse": str(warehouse)} | options, None)
 
 
 @pytest.mark.parametrize("of_one", merge_needs([False], [False, True]))
