@@ -105,7 +105,7 @@ class Replayed:
     def __init__(self, sources: Sources[pl.DataFrame], options: Options, batch_rows: int) -> None:
         engine = InProcess(batch_rows)
         self.sources = sources
-        replay_flow(unite(engine, sources), options, accept=self._note)
+        replay_flow(unite(engine, sources), options, add_states=self._note)
         self.tables = engine.tables
 
     def _note(self, chains: pl.DataFrame) -> pl.DataFrame:

@@ -19,11 +19,16 @@ from tiers import seeds
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying.sources import Sources
-from jobs.replaying.windows import accept_in_memory, with_states
+from jobs.replaying.windows import add_states_in_memory, with_states
 from jobs.warehouse.spark_rows import collect, to_spark
 from schemas.replay import Reading, Scope, Verdict
+from udfs.derive.facts.events import messages_sent
+from udfs.derive.facts.receivers import find_stalls, thin_out
+from udfs.derive.outcomes.arrivals import sum_up_verdicts
+from udfs.derive.outcomes.slots import SLOT
 from udfs.derive.outcomes.tallies import merge_tallies, tally
 from udfs.replay.verdicts import AFTER_BREAK, JUDGED, judge
+from udfs.replay.words import NS
 
 MODES = tuple(product(Reading, Scope))
 ACKNOWLEDGED = ("acknowledged_at", "ack_latency_ms", "covered_at", "evidence", "final_ack_class", "assumed")
@@ -85,12 +90,49 @@ def test_tallies_of_any_parts_are_those_of_all(sources: Sources[pl.DataFrame]) -
     assert sorted(map(repr, merged.rows())) == sorted(map(repr, whole.rows()))
 
 
+def test_plain_verdicts_are_not_needed_to_count_messages_by_address(sources: Sources[pl.DataFrame]) -> None:
+    replayed = replay(sources)
+    rows = replayed.verdicts.with_columns(
+        stream_id=pl.format("10.0.0.{}:1>{}", pl.col("stream_offset") % 3, "stream_id")
+    )
+    tallies = merge_tallies(tally(rows))
+    unusual = rows.join(sum_up_verdicts(rows)["slots"], on=SLOT, how="semi")
+    of_all, of_unusual = (messages_sent(some, tallies, replayed.outcomes) for some in (rows, unusual))
+    assert unusual.height < rows.height - 40
+    assert of_all["lost"].sum() > 0
+    assert sorted(of_unusual.rows()) == sorted(of_all.rows())
+
+
+def test_stalls_are_seen_in_what_parts_leave_of_packets() -> None:
+    draw, streams = random.Random(3), ("a", "b")
+    at = [NS * draw.randrange(3_000) for _ in range(400)]
+    packets = pl.DataFrame(
+        {
+            "stream_id": draw.choices(streams, k=400),
+            "stream_offset": range(400),
+            "captured_ns": [None, *sorted(at)[1:]],
+            "window_size": draw.choices([None, 0, 1, 9], [20, 1, 1, 1], k=400),
+        }
+    )
+    ways = pl.DataFrame(
+        {"stream_id": streams, "back": streams[::-1], "answering": streams[::-1]}
+        | {"is_whole": True, "session_id": "s", "connection_id": "c", "shut_ns": 0, "shut_ms": 0}
+        | {"until_ns": 3_000 * NS, "patience_ns": 90 * NS}
+    ).cast({pl.Int32: pl.Int64})
+    session_acks = packets.filter(pl.col("stream_offset") % 9 == 0).with_columns(window_size=pl.lit(5, pl.Int64))
+    thinned = pl.concat(thin_out(part) for part in packets.iter_slices(100))
+    whole, found = (find_stalls(ways, some, session_acks)["stalls"] for some in (packets, thinned))
+    assert {*whole["cause"]} == {"unanswered", "paused"}
+    assert thinned.height < 350
+    assert sorted(found.rows()) == sorted(whole.rows())
+
+
 def test_windows_find_the_states_that_are_found_one_message_after_another(spark: SparkSession, tables: Tables) -> None:
     chains = replay(tables.sources()).chains
     by_windows = collect(with_states(to_spark(spark, chains)))
     assert len(chains) > 1_000
     assert 0 < by_windows[AFTER_BREAK].sum() < len(chains) / 2
-    in_memory = accept_in_memory(spark)(chains)
+    in_memory = add_states_in_memory(spark)(chains)
     for reading in Reading:
         expected = judged(chains, reading)
         assert judged(by_windows, reading) == expected

@@ -69,7 +69,7 @@ def leave(folder: Path, table: Table, wrong: pl.DataFrame) -> None:
 def _without_windows() -> Iterator[None]:
     """Without the one thing that a replay in memory asks of Spark."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replay, "accept_in_memory", lambda _: None)
+        patch.setattr(replay, "add_states_in_memory", lambda _: None)
         yield
 
 

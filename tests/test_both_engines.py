@@ -30,7 +30,7 @@ from schemas.messages import MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Scope
 from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row
-from udfs.derive.frames import Derivation, Frames, to_frame
+from udfs.derive.frames import Derivation, Frames, Work, to_frame
 from udfs.derive.tables import schema_of
 
 WRITTEN = (VERDICTS, ENDS, TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS)
@@ -57,6 +57,10 @@ class InMemory(OnSpark):
     def replace(self, table: Table, rows: Rows) -> None:
         """Replaces the table's rows."""
         self.tables[table.name] = collect(with_columns_of(table, self.there(rows)))
+
+    def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
+        """Replaces the table's rows by those that a function derives."""
+        self.replace(table, self.derive(work, **tables))
 
 
 def in_memory(spark: SparkSession, tables: Frames) -> InMemory:
@@ -140,7 +144,7 @@ def _deriving() -> Callable[..., Frames]:
 
 def derived(engine: Engine[T], derivation: Derivation, *tables: T) -> dict[str, T]:
     """Derives tables from left, right and few."""
-    return engine.derive(derivation, **dict(zip(("left", "right", "few"), tables, strict=True)))
+    return engine.derive_tables(derivation, **dict(zip(("left", "right", "few"), tables, strict=True)))
 
 
 WAYS = ((("key",), 0), ((), 0), ((), 100))
@@ -193,8 +197,8 @@ def test_what_a_derivation_makes_goes_below_rows_of_a_table(spark: SparkSession)
     clock = pl.Series("clock_steps", [[{"frame": 1, "step_ns": -5}], None], schema_of(CAPTURES.arrow)["clock_steps"])
     given = pl.DataFrame({"capture_id": ["a", "b"], "uri": ["x", "y"], "size_bytes": [1, 2], "clock_steps": clock})
     here, there, table = InProcess(), in_memory(spark, {}), to_spark(spark, given)
-    found = there.union(table, there.one(same, rows=table))
-    assert counted(collect(found)) == counted(here.union(given, here.one(same, rows=given)))
+    found = there.union(table, there.derive(same, rows=table))
+    assert counted(collect(found)) == counted(here.union(given, here.derive(same, rows=given)))
 
 
 @pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps"], NIGHTS))

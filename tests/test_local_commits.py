@@ -17,6 +17,7 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import CommitFailedError
@@ -25,6 +26,7 @@ from table_frames import sorted_rows
 
 from jobs.app.errors import ConflictError, JobError
 from jobs.warehouse import local_commits, log
+from jobs.warehouse.local_files import GROUP, reading_files
 from jobs.warehouse.spark_rows import collect, to_spark
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import Tables
@@ -32,7 +34,7 @@ from schemas.ingest import STREAM_GAPS
 from schemas.replay import VERDICTS
 from schemas.table import LONG, Column, Table
 from schemas.tables import TABLES
-from udfs.derive.frames import to_frame
+from udfs.derive.frames import to_arrow, to_frame
 
 
 def held() -> None:
@@ -101,6 +103,19 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path, table: Table) -> Non
     assert log.versions(place) == [3, 2, 1, 0]
     assert [commit.operation for commit in log.commits(place)] == ["WRITE"] * 3 + ["CREATE TABLE"]
     assert local_commits.read_properties(place) == DeltaTable(place).metadata().configuration
+
+
+@pytest.mark.parametrize("as_spark_does", [False, True])
+def test_a_task_reads_columns_of_a_file(tmp_path: Path, *, as_spark_does: bool) -> None:
+    """Spark writes times in a form that has nanoseconds, and row groups of a few rows here."""
+    rows = to_arrow(any_rows(Random(8), VERDICTS, 7))
+    file, columns = str(tmp_path / "rows.parquet"), VERDICTS.arrow.names[::3]
+    pq.write_table(rows, file, row_group_size=3, use_deprecated_int96_timestamps=as_spark_does)
+    schema = pa.schema([VERDICTS.arrow.field(name) for name in columns])
+    groups = pa.RecordBatch.from_pylist([{"file": file, "row_group": one} for one in (2, 0, None)], GROUP)
+    read = pa.Table.from_batches(reading_files(schema, lambda batches: batches)([groups]))
+    assert read.schema == schema
+    assert read.to_pylist() == pa.concat_tables([rows[6:], rows[:3], rows]).select(columns).cast(schema).to_pylist()
 
 
 def test_statistics_are_the_least_and_greatest_values(tmp_path: Path) -> None:

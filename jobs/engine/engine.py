@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 
 class Engine(Protocol[T]):
-    """Runs passes, combines rows, reads and writes tables. Collects only rows that are as few as splits of captures."""
+    """Runs passes, combines rows, reads and writes tables. Collects only rows that are as few as splits of captures.
+
+    Few rows may be given as a frame of this process instead.
+    """
 
     def read(self, table: Table, *columns: str) -> T:
         """Returns a table's rows; only these columns, if any are named."""
@@ -34,37 +37,31 @@ class Engine(Protocol[T]):
         *,
         parts: int = 0,
     ) -> T:
-        """Runs a pass.
+        """Runs a pass, which makes batches of rows from batches of rows.
 
         All rows with the same values in the columns `by` come to one task, next to each other, sorted by `order`. With
-        `parts`, that many rows are spread over as many tasks.
+        `parts`, which is how many rows there are, each comes to a task of its own.
         """
 
-    def derive(self, work: Work | Derivation, **tables: T) -> dict[str, T]:
-        """Derives tables from tables, and computes them now, because several results are derived from them."""
+    def derive_tables(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> dict[str, T]:
+        """Has a function of frames make tables, now; groups of rows come to it as it `derives` declares."""
 
-    def one(self, work: Work | Derivation, **tables: T) -> T:
-        """Derives the only table that a function makes."""
+    def derive(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> T:
+        """Has a function of frames make its only table, now."""
 
-    def lazy(self, work: Work | Derivation, **tables: T) -> T:
-        """Derives the only table that a function makes, when it is read; it must be read once only."""
+    def gather(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> Frames:
+        """Has a function of frames make tables of few rows, which are then in this process."""
 
-    def gather(self, work: Work | Derivation, **tables: T) -> Frames:
-        """Derives tables of few rows, which are then in this process."""
-
-    def bring(self, **tables: T) -> Frames:
+    def bring(self, **tables: T | pl.DataFrame) -> Frames:
         """Returns few rows of each table, which are then in this process."""
-
-    def hand_in(self, rows: pl.DataFrame) -> T:
-        """Hands a few rows of this process to the engine."""
 
     def keep(self, rows: T) -> T:
         """Computes rows now, because several results are derived from them."""
 
     def expect_few(self, rows: T) -> T:
-        """Prepares kept rows for a join with many more."""
+        """Brings computed rows here if they are few, so that a join sends them to all tasks; else returns them."""
 
-    def union(self, *parts: T) -> T:
+    def union(self, *parts: T | pl.DataFrame) -> T:
         """Puts rows below each other; a column that a part lacks is null in it."""
 
     def pick(self, rows: T, column: str, *others: str) -> T:
@@ -74,7 +71,7 @@ class Engine(Protocol[T]):
         """Returns columns, some of them under new names."""
 
     def with_piece(self, rows: T) -> T:
-        """Adds `piece`: which of the pieces of PIECE_BYTES of its stream the `stream_offset` of a row is in."""
+        """Adds `piece`, which is `stream_offset` divided by PIECE_BYTES: a task gets a piece, not a whole stream."""
 
     def distinct(self, rows: T) -> T:
         """Drops repeated rows."""
@@ -82,11 +79,11 @@ class Engine(Protocol[T]):
     def repeated(self, rows: T, *by: str) -> T:
         """Returns the values of these columns that more than one row has, each once."""
 
-    def join(self, rows: T, other: T, on: Sequence[str], how: How = "inner") -> T:
+    def join(self, rows: T | pl.DataFrame, other: T | pl.DataFrame, on: Sequence[str], how: How = "inner") -> T:
         """Joins on columns of equal names."""
 
     def where(self, rows: T, column: str) -> T:
-        """Returns the rows in which the column of flags is true."""
+        """Returns the rows in which a BOOLEAN column is true."""
 
     def sum_up(self, rows: T, by: Sequence[str], *columns: str) -> T:
         """Returns how many rows there are (`count`) per values of the columns `by`, and the sums of these columns."""
@@ -103,5 +100,8 @@ class Engine(Protocol[T]):
     def replace(self, table: Table, rows: T) -> None:
         """Replaces all rows of a table; columns that the rows lack are null."""
 
+    def replace_by(self, table: Table, work: Work | Derivation, **tables: T | pl.DataFrame) -> None:
+        """Replaces all rows of a table by those that a function derives, its only table."""
+
     def delete_from_offset(self, table: Table, stale: T) -> None:
-        """Deletes the rows of each stream (stream_id, from_offset) from that offset on; with -1, all."""
+        """Deletes the rows of each stream (stream_id, from_offset) from that offset on; with -1, all of the stream."""

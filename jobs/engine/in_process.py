@@ -56,23 +56,17 @@ class InProcess:
         batches = to_arrow(rows).combine_chunks().to_batches(max_chunksize=self.batch_rows)
         return to_frame(pa.Table.from_batches(work(batches), schema))
 
-    def derive(self, work: Work | Derivation, **tables: pl.DataFrame) -> Frames:
+    def derive_tables(self, work: Work | Derivation, **tables: pl.DataFrame) -> Frames:
         return Derivation.of(work).run(**tables)
 
-    def one(self, work: Work | Derivation, **tables: pl.DataFrame) -> pl.DataFrame:
-        return self.derive(work, **tables)[ONE]
-
-    def lazy(self, work: Work | Derivation, **tables: pl.DataFrame) -> pl.DataFrame:
-        return self.one(work, **tables)
+    def derive(self, work: Work | Derivation, **tables: pl.DataFrame) -> pl.DataFrame:
+        return self.derive_tables(work, **tables)[ONE]
 
     def gather(self, work: Work | Derivation, **tables: pl.DataFrame) -> Frames:
-        return self.derive(work, **tables)
+        return self.derive_tables(work, **tables)
 
     def bring(self, **tables: pl.DataFrame) -> Frames:
         return tables
-
-    def hand_in(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return rows
 
     def keep(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows
@@ -128,6 +122,9 @@ class InProcess:
 
     def replace(self, table: Table, rows: pl.DataFrame) -> None:
         self.tables[table.name] = conform(rows, table)
+
+    def replace_by(self, table: Table, work: Work | Derivation, **tables: pl.DataFrame) -> None:
+        self.replace(table, self.derive(work, **tables))
 
     def delete_from_offset(self, table: Table, stale: pl.DataFrame) -> None:
         rows = self.read(table)

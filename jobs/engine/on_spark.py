@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce, wraps
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import polars as pl
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
@@ -13,6 +14,7 @@ from pyspark.sql.types import StructType
 from jobs.engine.engine import Engine, How, Row
 from jobs.engine.in_process import InProcess, conform
 from jobs.warehouse.gone import from_offsets
+from jobs.warehouse.local_files import reading_files
 from jobs.warehouse.spark_rows import (
     MOST_ROWS,
     cast_columns,
@@ -33,7 +35,7 @@ from schemas.table import RowType, Table, row, row_type, spark_schema
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.derive.frames import ONE, Derivation, Frames, Work, row_type_of, untagged
 from udfs.on_spark import map_arrow, tasks
-from udfs.passes.options import Pass
+from udfs.passes.options import Batches, Pass
 
 Rows: TypeAlias = Any
 """A DataFrame of Spark with many rows, or one of Polars with few, in this process."""
@@ -64,6 +66,18 @@ def _here_if_few(work: Operation) -> Operation:
     return cast(Operation, choose)
 
 
+class Derived(NamedTuple):
+    """Holds what a derivation makes in tasks: the rows of its tables below each other, a struct for each table."""
+
+    source: DataFrame
+    work: Pass
+    made: RowType
+
+    def rows(self) -> DataFrame:
+        """Returns the made rows, which Spark computes whenever they are read."""
+        return map_arrow(self.source, self.work, self.made)
+
+
 @dataclass(frozen=True, slots=True)
 class OnSpark:
     """An engine whose tables are Delta tables. Its rows are DataFrames or, where they are few, frames.
@@ -76,6 +90,8 @@ class OnSpark:
     """Whether this process reads the captures: they are few, whatever the warehouse holds."""
     handed: dict[int, tuple[pl.DataFrame, DataFrame]] = field(default_factory=dict, repr=False, compare=False)
     """The rows of this process that Spark has, by the identity of the table."""
+    in_files: dict[int, tuple[DataFrame, Sequence[str]]] = field(default_factory=dict, repr=False, compare=False)
+    """The files of a folder that hold rows, by the identity of these."""
 
     def there(self, rows: Any) -> Any:
         """Returns rows of this process as a DataFrame, and everything else as it is."""
@@ -90,7 +106,10 @@ class OnSpark:
         few = self.warehouse.read_if_small(table, _FEW_BYTES) if table in _FEW else None
         if few is not None:
             return few.select(columns or table.names)
-        return with_columns_of(table, self.warehouse.read(table)).select(*(columns or table.names))
+        rows = with_columns_of(table, self.warehouse.read(table)).select(*(columns or table.names))
+        if self.warehouse.is_local:
+            self.in_files[id(rows)] = rows, self.warehouse.files(table)
+        return rows
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
         return InProcess().table(rows, schema)
@@ -107,16 +126,12 @@ class OnSpark:
     ) -> Rows:
         if isinstance(rows, pl.DataFrame) and (self.few_bytes or not parts):
             return InProcess().run(rows, work, schema, by, order)
-        rows = self.there(rows)
-        if by:
-            # Not by the columns themselves: Spark 4.1 leaves that out above a union whose sides were joined by them,
-            # and then may coalesce the partitions of the two sides differently, so that rows of one group part.
-            rows = rows.repartition(F.xxhash64(*by)).sortWithinPartitions(*by, *order)
+        rows = _grouped(self.there(rows), by, order)
         if parts:
             rows = rows.repartition(tasks(parts))
         return map_arrow(rows, work, schema)
 
-    def derive(self, work: Work | Derivation, **tables: Rows) -> dict[str, Rows]:
+    def derive_tables(self, work: Work | Derivation, **tables: Rows) -> dict[str, Rows]:
         derivation = Derivation.of(work)
         if _are_here(tables):
             return derivation.run(**tables)
@@ -125,20 +140,26 @@ class OnSpark:
             few = self._brought(needed, _FEW_ROWS)
             if few is not None:
                 return derivation.run(**few)
-        found, made = self._derived(derivation, tables)
-        found = checkpoint(found)
-        return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in made.names}
+        derived = self._derived(derivation, tables)
+        found = checkpoint(derived.rows())
+        return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in derived.made.names}
 
-    def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> tuple[DataFrame, RowType]:
-        """Returns the made rows below each other, and their schema: a struct for each table."""
+    def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> "Derived":
         there = {name: self.there(rows) for name, rows in tables.items() if name not in derivation.shared}
         here = self.bring(**{name: tables[name] for name in derivation.shared})
         schemas = {name: row_type(rows.schema) for name, rows in there.items()}
         tagged = derivation.tagged(**schemas)
         made = derivation.made(**schemas, **{name: row_type_of(rows) for name, rows in here.items()})
+        if derivation.in_parts:
+            ((name, rows),) = there.items()
+            needed, work = pa.schema(list(tagged.field(name).type)), derivation.on_parts(name, made, **here)
+            if id(rows) not in self.in_files:
+                return Derived(rows.select(*needed.names), work, made)
+            _, files = self.in_files[id(rows)]  # from which tasks read columns faster than Spark hands them rows
+            return Derived(self.warehouse.spread(files), reading_files(needed, work), made)
         rows = self._tagged(there, tagged, derivation.by)
         rows = rows.coalesce(1) if derivation.needs_all else rows
-        return self.run(rows, derivation.on_batches(made, **here), made, derivation.by), made
+        return Derived(_grouped(rows, derivation.by), derivation.on_batches(made, **here), made)
 
     def _tagged(self, tables: Mapping[str, DataFrame], tagged: RowType, by: Sequence[str] = ()) -> DataFrame:
         """Returns the rows of tables below each other: the columns `by`, and a struct for each table."""
@@ -149,21 +170,15 @@ class OnSpark:
         types = {field.name: nullable(field.dataType) for field in spark_schema(tagged)}
         return cast_columns(self.union(*parts), types)
 
-    def one(self, work: Work | Derivation, **tables: Rows) -> Rows:
-        return self.derive(work, **tables)[ONE]
-
-    def lazy(self, work: Work | Derivation, **tables: Rows) -> Rows:
-        derivation = Derivation.of(work)
-        if derivation.needs_all or _are_here(tables):
-            return self.one(derivation, **tables)
-        return self._derived(derivation, tables)[0].select(f"{ONE}.*")
+    def derive(self, work: Work | Derivation, **tables: Rows) -> Rows:
+        return self.derive_tables(work, **tables)[ONE]
 
     def gather(self, work: Work | Derivation, **tables: Rows) -> Frames:
         derivation = Derivation.of(work)
         if derivation.needs_all or _are_here(tables):
-            return self.bring(**self.derive(derivation, **tables))
-        found, made = self._derived(derivation, tables)
-        return untagged(found.toArrow().cast(made), made.names)
+            return self.bring(**self.derive_tables(derivation, **tables))
+        derived = self._derived(derivation, tables)
+        return untagged(derived.rows().toArrow().cast(derived.made), derived.made.names)
 
     def bring(self, **tables: Rows) -> Frames:
         return self._brought(tables) or {}
@@ -179,9 +194,6 @@ class OnSpark:
         if most is not None and found.num_rows > most:
             return None
         return {**tables, **untagged(found.cast(tagged), many)}
-
-    def hand_in(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return rows
 
     def keep(self, rows: Rows) -> Rows:
         return rows if isinstance(rows, pl.DataFrame) else checkpoint(rows)
@@ -253,12 +265,37 @@ class OnSpark:
     def replace(self, table: Table, rows: Rows) -> None:
         self.warehouse.replace(table, conform(rows, table) if isinstance(rows, pl.DataFrame) else rows)
 
+    def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
+        derivation = Derivation.of(work)
+        if derivation.needs_all or _are_here(tables):
+            self.replace(table, self.derive(derivation, **tables))
+            return
+        derived = self._derived(derivation, tables)
+        if not self.warehouse.is_local:
+            self.replace(table, derived.rows().select(f"{ONE}.*"))
+            return
+        make = derived.work  # tasks get it without the DataFrame
+
+        def rows_of_table(batches: Batches) -> Batches:
+            return (pa.RecordBatch.from_struct_array(batch[ONE]) for batch in make(batches))
+
+        self.warehouse.replace_in_tasks(table, derived.source, rows_of_table)
+
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
         if self.warehouse.is_local:
             self.warehouse.replace_here(table, from_offsets(self.bring(rows=stale)["rows"], table))
             return
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
         self.warehouse.delete(table, self.there(stale), f"t.stream_id = s.stream_id AND {offset}")
+
+
+def _grouped(rows: DataFrame, by: Sequence[str], order: Sequence[str] = ()) -> DataFrame:
+    """Returns the rows of each group in one partition, next to each other."""
+    if not by:
+        return rows
+    # Not by the columns themselves: Spark 4.1 leaves that out above a union whose sides were joined by them, and then
+    # may coalesce the partitions of the two sides differently, so that rows of one group part.
+    return rows.repartition(F.xxhash64(*by)).sortWithinPartitions(*by, *order)
 
 
 def _are_here(tables: Mapping[str, Rows]) -> bool:

@@ -108,7 +108,7 @@ def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, 
     parts = list(split(captures))
     splits = engine.table(parts, staging.SPLIT)
     if only is not None:
-        splits = engine.join(splits, engine.one(_of_captures, connections=only), ["capture_id"])
+        splits = engine.join(splits, engine.derive(_of_captures, connections=only), ["capture_id"])
     rows = engine.keep(engine.run(splits, extract_splits(options), staging.EXTRACTED, parts=len(parts)))
     fragments = engine.pick(rows, "fragment", "capture")
     if engine.count(fragments):
@@ -181,7 +181,7 @@ def _read_history(engine: Engine[T], extracted: Extracted[T]) -> T:
     before = engine.join(engine.read(INTERNAL_CONNECTIONS), now, ["packed"], "semi")
     before = engine.join(before, done, ["capture_id"], "semi")
     names = engine.distinct(engine.select(before, endpoints="endpoints", packed="packed"))
-    streams = engine.one(_with_endpoints, streams=engine.read(STREAMS))
+    streams = engine.derive(_with_endpoints, streams=engine.read(STREAMS))
     streams = engine.select(
         engine.join(streams, names, ["endpoints"]), packed="packed", stream_id="stream_id", instance="instance"
     )

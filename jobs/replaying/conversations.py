@@ -17,7 +17,6 @@ from udfs.derive.conversations.clocks import (
     skews_of,
     streams_in_time,
     undo_steps,
-    with_recorded,
     with_steps_undone,
 )
 from udfs.derive.conversations.copies import alike, likely_streams, not_too_many, number_packets, same_packets
@@ -70,18 +69,16 @@ class Conversations(Generic[T]):
         """Returns whether keys and times are those of the tables."""
         return self.found is None and not self.has_steps
 
-    def as_recorded(self, verdicts: T) -> T:
-        """Returns VERDICTS with the keys of their messages and the times that were recorded."""
-        if self.is_as_recorded:
-            return verdicts
-        placed = self.engine.table([], _PLACED) if self.found is None else self.found.placed
-        return self.engine.one(with_recorded, verdicts=verdicts, placed=placed, steps=self.steps)
+    @property
+    def only_in_copies(self) -> T:
+        """Returns the packets that only copies have, as `united.unite_streams` places them."""
+        return self.engine.table([], _PLACED) if self.found is None else self.found.placed
 
-    def every_end(self, ends: T) -> T:
+    def with_ends_of_copies(self, ends: T) -> T:
         """Returns ENDS, those of copies among them."""
-        return ends if self.found is None else self.engine.one(with_copies, ends=ends, copied=self.found.copied)
+        return ends if self.found is None else self.engine.derive(with_copies, ends=ends, copied=self.found.copied)
 
-    def counted(self, rows: T) -> T:
+    def without_copies(self, rows: T) -> T:
         """Returns the rows of MESSAGES or ACKS that count, as they are in the table."""
         if self.found is None:
             return rows
@@ -91,31 +88,33 @@ class Conversations(Generic[T]):
 
     def in_time(self, rows: T) -> T:
         """Returns rows of a table with `captured_ns` by clocks that do not step back."""
-        return self.engine.one(with_steps_undone, rows=rows, steps=self.steps) if self.has_steps else rows
+        return self.engine.derive(with_steps_undone, rows=rows, steps=self.steps) if self.has_steps else rows
 
     def disputed(self, messages: T, flows: T) -> T:
         """Returns the PLACE of messages that may have come before or after another one of their scope."""
         engine = self.engine
         if self.found is None:
             return engine.table([], _DISPUTED)
-        own = engine.join(messages, self.found.placed, PLACE, "anti")
+        own = engine.join(messages, self.only_in_copies, PLACE, "anti")
         shown = engine.distinct(engine.select(own, "stream_id", "capture_id"))
-        sides = engine.expect_few(engine.one(sides_of_skews, shown=shown, skews=self.found.skews))
+        sides = engine.expect_few(engine.derive(sides_of_skews, shown=shown, skews=self.found.skews))
         near = engine.join(engine.select(messages, *FLOW_KEY, "stream_offset", "captured_ns"), sides, ["stream_id"])
-        return engine.one(disputed_in_scopes, messages=engine.one(with_scopes, messages=near, flows=flows))
+        return engine.derive(disputed_in_scopes, messages=engine.derive(with_scopes, messages=near, flows=flows))
 
     def renamed_copies(self, streams: T) -> T | None:
         """Returns the rows of STREAMS of which `copy_of` is not what it should be; None where none can be."""
         if self.found is None and not self.had_copies:
             return None
         copies = self.engine.table([], _COPY) if self.found is None else self.found.copies
-        return self.engine.one(rename_copies, streams=streams, copies=copies)
+        return self.engine.derive(rename_copies, streams=streams, copies=copies)
 
 
 def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
     """Unites what was captured twice, by clocks that never step back."""
-    looked = engine.derive(suspect, streams=sources.streams, handshakes=sources.handshakes, captures=sources.captures)
-    unread = engine.one(unread_ranges, stream_gaps=sources.stream_gaps, quarantine=sources.quarantine)
+    looked = engine.derive_tables(
+        suspect, streams=sources.streams, handshakes=sources.handshakes, captures=sources.captures
+    )
+    unread = engine.derive(unread_ranges, stream_gaps=sources.stream_gaps, quarantine=sources.quarantine)
     has_steps, had_copies = (engine.count(looked[name]) > 0 for name in ("steps", "named"))
     united = Conversations(
         engine=engine,
@@ -130,34 +129,34 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
         had_copies=had_copies,
     )
     if has_steps:
-        undone = engine.derive(
+        undone = engine.derive_tables(
             undo_steps, messages=united.messages, acks=united.acks, handshakes=united.handshakes, steps=united.steps
         )
-        in_time = engine.one(streams_in_time, streams=united.streams, times=undone["times"])
+        in_time = engine.derive(streams_in_time, streams=united.streams, times=undone["times"])
         united = replace(united, messages=undone["messages"], acks=undone["acks"], streams=in_time)
     pairs = looked["alike"]
     if engine.count(looked["vague"]):
         pairs = _with_same_packets(united, looked["connections"], looked["vague"], pairs)
     if not engine.count(pairs):
         return united
-    chosen = engine.derive(choose_streams, pairs=pairs, connections=looked["connections"])
+    chosen = engine.derive_tables(choose_streams, pairs=pairs, connections=looked["connections"])
     return _without_copies(united, chosen["copies"], chosen["groups"])
 
 
 def _with_same_packets(united: Conversations[T], connections: T, vague: T, pairs: T) -> T:
     """Returns the pairs of connections and those that the packets show, of which the beginning of one is not known."""
     engine = united.engine
-    numbered = engine.derive(number_packets, messages=united.messages, acks=united.acks, vague=vague)
+    numbered = engine.derive_tables(number_packets, messages=united.messages, acks=united.acks, vague=vague)
     packets, probes = numbered["packets"], engine.expect_few(numbered["probes"])
-    probed = engine.one(not_too_many, packets=engine.join(packets, probes, ["packet"], "semi"))
-    held = engine.one(alike, packets=probed, vague=vague)
-    likely = engine.expect_few(engine.one(likely_streams, alike=held, connections=connections))
+    probed = engine.derive(not_too_many, packets=engine.join(packets, probes, ["packet"], "semi"))
+    held = engine.derive(alike, packets=probed, vague=vague)
+    likely = engine.expect_few(engine.derive(likely_streams, alike=held, connections=connections))
     if not engine.count(likely):
         return pairs
-    compared = engine.keep(engine.one(not_too_many, packets=engine.join(packets, likely, ["stream_id"], "semi")))
-    same = engine.one(alike, packets=compared, vague=vague)
+    compared = engine.keep(engine.derive(not_too_many, packets=engine.join(packets, likely, ["stream_id"], "semi")))
+    same = engine.derive(alike, packets=compared, vague=vague)
     counted = engine.sum_up(compared, ["stream_id"])
-    return engine.union(pairs, engine.one(same_packets, alike=same, counted=counted, connections=connections))
+    return engine.union(pairs, engine.derive(same_packets, alike=same, counted=counted, connections=connections))
 
 
 def _without_copies(united: Conversations[T], copies: T, groups: T) -> Conversations[T]:
@@ -168,8 +167,8 @@ def _without_copies(united: Conversations[T], copies: T, groups: T) -> Conversat
     packets = {name: getattr(united, name) for name in ("messages", "acks")}
     involved = {"copies": copies} | ranges | packets
     involved = {name: engine.join(rows, groups, ["stream_id"]) for name, rows in involved.items()}
-    made = engine.derive(unite_streams, **involved)
-    placed, skews = engine.expect_few(made["placed"]), engine.one(skews_of, differences=made["differences"])
+    made = engine.derive_tables(unite_streams, **involved)
+    placed, skews = engine.expect_few(made["placed"]), engine.derive(skews_of, differences=made["differences"])
     own = {"stream_id": "own_stream", "stream_offset": "own_offset"}
     there = engine.select(placed, "late_ns", **own, at_stream="stream_id", at_offset="stream_offset")
     tables: dict[str, Any] = {
@@ -178,7 +177,7 @@ def _without_copies(united: Conversations[T], copies: T, groups: T) -> Conversat
     } | {
         name: engine.union(
             engine.join(rows, copies, ["stream_id"], "anti"),
-            engine.one(in_their_places, rows=engine.join(rows, there, PLACE)),
+            engine.derive(in_their_places, rows=engine.join(rows, there, PLACE)),
         )
         for name, rows in packets.items()
     }

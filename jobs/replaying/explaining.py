@@ -34,6 +34,7 @@ from udfs.derive.facts.receivers import (
     repeated_acks,
     returned_messages,
     several_receivers,
+    thin_out,
     window_stalled,
 )
 from udfs.derive.facts.senders import (
@@ -83,21 +84,21 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
 
     `verdicts` are those that were judged now; a finding may show others.
     """
-    places = engine.expect_few(engine.one(late_arrivals, verdicts=verdicts, watched=watched))
+    places = engine.expect_few(engine.derive(late_arrivals, verdicts=verdicts, watched=watched))
     late = engine.join(engine.select(verdicts, *LOOKED_AT, "stream_offset"), places, PLACE, "semi")
-    asking = engine.expect_few(engine.distinct(engine.one(scopes_below_state, verdicts=fates.unusual)))
-    sent = engine.lazy(times_of_sending, verdicts=engine.join(verdicts, asking, ["scope_key"], "semi"))
-    chosen = engine.one(
+    asking = engine.expect_few(engine.distinct(engine.derive(scopes_below_state, verdicts=fates.unusual)))
+    sent = engine.derive(times_of_sending, verdicts=engine.join(verdicts, asking, ["scope_key"], "semi"))
+    chosen = engine.derive(
         choose_shown,
         unusual=fates.unusual,
         late=engine.join(late, fates.unusual_slots, SLOT, "anti"),
-        sent_later=engine.one(sent_after_all, sent=sent, resumed=resumed),
-        fates=fates.of_messages,
+        sent_later=engine.derive(sent_after_all, sent=sent, resumed=resumed),
+        fates=fates.message_fates,
         resumed=resumed,
         watched=watched,
     )
     shown = engine.join(engine.select(every_verdict, *SHOWN), engine.expect_few(chosen), ["scope_key", "replay_order"])
-    return engine.run(engine.one(shown_messages, shown=shown), tell_messages, FOUND, FINDING)
+    return engine.run(engine.derive(shown_messages, shown=shown), tell_messages, FOUND, FINDING)
 
 
 def find_by_facts(
@@ -111,67 +112,76 @@ def find_by_facts(
 ) -> T:
     """Returns the FINDINGS that facts show, without incidents; witnesses are keys."""
     engine, sources = united.engine, united.sources
-    counted, ends = united.counted(sources.messages), inputs.every_end
-    failures = engine.one(
+    messages, ends = united.without_copies(sources.messages), inputs.ends_with_copies
+    failures = engine.derive(
         cannot_connect,
         streams=sources.streams,
         handshakes=sources.handshakes,
         quarantine=sources.quarantine,
         captures=sources.captures,
     )
-    several = engine.one(streams_of_several, ends=ends)
+    several = engine.derive(streams_of_several, ends=ends)
     sent = engine.join(engine.select(verdicts, *SENT), several, ["stream_id"])
     sessions = engine.select(ends, "stream_id", "session_id")
-    negative = engine.one(negative_acks, messages=counted, ends=sessions)
-    named = engine.join(counted, engine.select(negative, message_id="correlation_id"), ["message_id"], "semi")
-    repeated = engine.expect_few(engine.one(repeated_acks, acks=acks))
+    negative = engine.derive(negative_acks, messages=messages, ends=sessions)
+    named = engine.join(messages, engine.select(negative, message_id="correlation_id"), ["message_id"], "semi")
+    repeated = engine.expect_few(engine.derive(repeated_acks, acks=acks))
     meanwhile = engine.join(verdicts, repeated, ["source_queue_manager", "tx_sequence_id"], "semi")
-    repeated = engine.one(refused_meanwhile, repeated=repeated, verdicts=meanwhile)
-    stepped = engine.expect_few(engine.one(with_clock_steps, captures=sources.captures))
+    repeated = engine.derive(refused_meanwhile, repeated=repeated, verdicts=meanwhile)
+    stepped = engine.expect_few(engine.derive(with_clock_steps, captures=sources.captures))
     in_stepped = engine.join(sources.messages, stepped, ["capture_id"], "semi")
-    ways = engine.one(find_ways, streams=sources.streams, ends=ends, handshakes=sources.handshakes)
+    ways = engine.derive(find_ways, streams=sources.streams, ends=ends, handshakes=sources.handshakes)
     connections = engine.select(ways, "stream_id", "connection_id")
-    headers = {"messages": sources.messages, "acks": sources.acks, "session_acks": sources.session_acks}
-    packets = {
-        name: engine.join(engine.select(united.in_time(rows), *WINDOW), connections, ["stream_id"])
-        for name, rows in headers.items()
-    }
-    stalls = engine.derive(find_stalls, ways=ways, **packets)
-    return engine.one(
+    packets = (engine.derive(thin_out, packets=united.in_time(rows)) for rows in (sources.messages, sources.acks))
+    session_acks = engine.select(united.in_time(sources.session_acks), *WINDOW)
+    stalls = engine.derive_tables(
+        find_stalls,
+        ways=ways,
+        packets=engine.join(engine.union(*packets), connections, ["stream_id"]),
+        session_acks=engine.join(session_acks, connections, ["stream_id"]),
+    )
+    return engine.derive(
         _of_few,
         ends=ends,
         flows=inputs.flows,
         tallies=fates.tallies,
         sequences=sequences,
-        expired=engine.one(expired_by_stream, expired=_not_accepted(engine, counted, verdicts)),
-        conflicts=engine.one(find_conflicts, sent=sent),
+        expired=engine.derive(expired_by_stream, expired=_not_accepted(engine, messages, verdicts)),
+        conflicts=engine.derive(find_conflicts, sent=sent),
         repeated=repeated,
         negative=negative,
         named=named,
         **stalls,
         failures=failures,
-        steps=engine.one(clock_steps, captures=stepped, messages=in_stepped),
-        **engine.derive(broken_transactions, transactions=transactions),
+        steps=engine.derive(clock_steps, captures=stepped, messages=in_stepped),
+        **engine.derive_tables(broken_transactions, transactions=transactions),
     )
 
 
 def _not_accepted(engine: Engine[T], messages: T, verdicts: T) -> T:
     """Returns the messages that had expired and were not accepted."""
-    ages = engine.one(merge_ages, ages=engine.one(least_ages, messages=messages))
-    expired = engine.expect_few(engine.one(find_expired, messages=messages, ages=ages))
+    ages = engine.derive(merge_ages, ages=engine.derive(least_ages, messages=messages))
+    expired = engine.expect_few(engine.derive(find_expired, messages=messages, ages=ages))
     accepted = engine.select(engine.where(verdicts, "accepted"), "message_id")
     return engine.join(expired, engine.join(accepted, expired, ["message_id"], "semi"), ["message_id"], "anti")
 
 
 def find_incidents(
-    engine: Engine[T], verdicts: T, tallies: T, undelivered: T, findings: T, sequences: T
+    engine: Engine[T], unusual: T, tallies: T, undelivered: T, findings: T, sequences: T
 ) -> dict[str, T]:
-    """Returns `incidents`, and `findings` with the one that each is part of; witnesses are keys."""
+    """Returns `incidents`, and `findings` with the one that each is part of; witnesses are keys.
+
+    `unusual` are the verdicts in unusual slots, or more.
+    """
     of_sequences = (engine.select(rows, *SEQUENCE) for rows in (undelivered, findings))
     troubled = engine.expect_few(engine.distinct(engine.union(*of_sequences)))
-    sent = engine.one(messages_sent, verdicts=engine.join(verdicts, troubled, SEQUENCE, "semi"), outcomes=undelivered)
-    seen = engine.one(addresses_seen, tallies=tallies)
-    return engine.derive(
+    of_troubled = {
+        name: engine.join(rows, troubled, SEQUENCE, "semi")
+        for name, rows in (("verdicts", unusual), ("tallies", tallies))
+    }
+    sent = engine.derive(messages_sent, **of_troubled, outcomes=undelivered)
+    seen = engine.derive(addresses_seen, tallies=tallies)
+    return engine.derive_tables(
         tell_incidents, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen
     )
 
@@ -179,7 +189,7 @@ def find_incidents(
 def with_proof(united: Conversations[T], verdicts: T, **explained: T) -> dict[str, T]:
     """Returns the same rows, whose witnesses list packets with their frames."""
     engine, sources = united.engine, united.sources
-    places = engine.one(places_of, **explained)
+    places = engine.derive(places_of, **explained)
     packets, judged = (engine.join(table, places, PLACE, "semi") for table in (sources.packets, verdicts))
-    frames = engine.one(find_frames, packets=packets, verdicts=judged, captures=sources.captures)
-    return {name: engine.one(with_frames, rows=rows, frames=frames) for name, rows in explained.items()}
+    frames = engine.derive(find_frames, packets=packets, verdicts=judged, captures=sources.captures)
+    return {name: engine.derive(with_frames, rows=rows, frames=frames) for name, rows in explained.items()}

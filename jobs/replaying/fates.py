@@ -13,6 +13,7 @@ from jobs.replaying.settled import Settled
 from schemas.explained import EXPLAINED
 from schemas.outcomes import Outcome
 from schemas.replay import Scope
+from udfs.derive.columns import PLACE
 from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.arrivals import sum_up_verdicts, unusual_arrivals
 from udfs.derive.outcomes.counts import count_outcomes, message_fates
@@ -22,8 +23,8 @@ from udfs.derive.outcomes.slots import (
     OF_ACCEPTED,
     SLOT,
     accepted_twice,
+    cut_packets,
     cut_streams,
-    unarrived,
 )
 from udfs.derive.summaries import carried_by_stream, summarize_sequences, summarize_sessions
 from udfs.derive.transactions import OF_TRANSACTIONS, derive_transactions, with_neighbours
@@ -43,7 +44,7 @@ class Fates(Generic[T]):
     """The verdicts in these."""
     undelivered: T
     """Rows of EXPLAINED with another outcome than delivered."""
-    of_messages: T
+    message_fates: T
     """Rows of `counts.message_fates`."""
     counts: T
     """Rows of `counts.count_outcomes`."""
@@ -66,12 +67,12 @@ def _summarize(
     ends: pl.DataFrame,
     unread: pl.DataFrame,
     counts: pl.DataFrame | None = None,
-    slots: pl.DataFrame | None = None,
+    slot_counts: pl.DataFrame | None = None,
     *,
     scope: Scope,
 ) -> Frames:
     return {
-        "sequences": summarize_sequences(tallies, counts, slots),
+        "sequences": summarize_sequences(tallies, counts, slot_counts),
         "sessions": summarize_sessions(carried, ends, unread, tallies, counts, scope=scope),
     }
 
@@ -83,19 +84,20 @@ def find_fates(united: Conversations[T], verdicts: T, settled: Settled[T]) -> Fa
     (scope, sequence, number).
     """
     engine = united.engine
-    sums = engine.derive(sum_up_verdicts, verdicts=verdicts)
-    cut = engine.expect_few(engine.one(cut_streams, streams=united.streams))
-    packets_on_cut = engine.join(united.sources.packets, cut, ["stream_id"], "semi")
-    verdicts_on_cut = engine.join(verdicts, cut, ["stream_id"], "semi")
-    not_arrived = engine.one(unarrived, streams=cut, packets=packets_on_cut, verdicts=verdicts_on_cut)
+    sums = engine.derive_tables(sum_up_verdicts, verdicts=verdicts)
+    # A packet that TCP never acknowledged, on a connection that was closed, need not have arrived.
+    cut = engine.expect_few(engine.derive(cut_streams, streams=united.streams))
+    packets = engine.join(united.sources.packets, cut, ["stream_id"], "semi")
+    never_acked = engine.expect_few(engine.derive(cut_packets, streams=cut, packets=packets))
+    not_arrived = engine.keep(engine.join(engine.select(verdicts, *SLOT, *PLACE), never_acked, PLACE, "semi"))
     accepted = engine.where(engine.select(verdicts, "accepted", *MESSAGE), "accepted")
     repeated = engine.expect_few(engine.keep(engine.repeated(accepted, *MESSAGE)))
     perhaps_twice = engine.join(engine.select(verdicts, *OF_ACCEPTED), repeated, MESSAGE, "semi")
-    twice = engine.one(accepted_twice, verdicts=perhaps_twice)
+    twice = engine.derive(accepted_twice, verdicts=perhaps_twice)
     slots = engine.union(sums["slots"], engine.select(twice, *SLOT), engine.select(not_arrived, *SLOT))
     unusual_slots = engine.expect_few(engine.keep(engine.distinct(slots)))
     unusual = engine.keep(engine.join(engine.select(verdicts, *JUDGED_AS), unusual_slots, SLOT, "semi"))
-    found = engine.derive(
+    found = engine.derive_tables(
         unusual_arrivals,
         verdicts=unusual,
         parts=sums["tallies"],
@@ -104,26 +106,26 @@ def find_fates(united: Conversations[T], verdicts: T, settled: Settled[T]) -> Fa
         settled=settled.tallies,
     )
     explained = engine.keep(engine.run(found["arrivals"], explain_slots, EXPLAINED, ("scope_key",), FALLING))
-    counted = engine.derive(_count_outcomes, plain=found["plain"], outcomes=explained)
+    counted = engine.derive_tables(_count_outcomes, plain=found["plain"], outcomes=explained)
     return Fates(
         tallies=found["tallies"],
         unusual_slots=unusual_slots,
         unusual=unusual,
         undelivered=counted["undelivered"],
-        of_messages=engine.expect_few(counted["fates"]),
+        message_fates=engine.expect_few(counted["fates"]),
         counts=settled.with_kept("counts", counted["counts"]),
-        slot_counts=settled.with_kept("slots", found["slots"]),
+        slot_counts=settled.with_kept("slot_counts", found["slot_counts"]),
     )
 
 
 def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T]) -> T:
     """Returns rows of TRANSACTIONS, whose witnesses are keys of messages."""
     of_transactions = engine.select(verdicts, *OF_TRANSACTIONS)
-    with_fates = engine.join(of_transactions, fates.of_messages, [*SLOT, *MESSAGE], "left")
-    found = engine.derive(derive_transactions, verdicts=with_fates)
+    with_fates = engine.join(of_transactions, fates.message_fates, [*SLOT, *MESSAGE], "left")
+    found = engine.derive_tables(derive_transactions, verdicts=with_fates)
     asked = engine.expect_few(found["asked"])
     near = engine.join(of_transactions, asked, SLOT, "semi")
-    broken = engine.one(with_neighbours, broken=found["broken"], asked=asked, near=near)
+    broken = engine.derive(with_neighbours, broken=found["broken"], asked=asked, near=near)
     return engine.union(found["whole"], broken)
 
 
@@ -132,8 +134,8 @@ def add_up(
 ) -> dict[str, T]:
     """Returns the rows of `sequences` and `sessions`; without fates, the counts of outcomes are null."""
     engine = united.engine
-    carried = engine.one(carried_by_stream, messages=united.messages)
+    carried = engine.derive(carried_by_stream, messages=united.messages)
     tables = {"tallies": tallies, "carried": carried, "ends": inputs.ends, "unread": inputs.unread}
     if fates is not None:
-        tables |= {"counts": fates.counts, "slots": fates.slot_counts}
-    return engine.derive(partial(_summarize, scope=scope), **tables)
+        tables |= {"counts": fates.counts, "slot_counts": fates.slot_counts}
+    return engine.derive_tables(partial(_summarize, scope=scope), **tables)

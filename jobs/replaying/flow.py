@@ -10,7 +10,7 @@ from jobs.replaying.conversations import Conversations
 from jobs.replaying.explaining import find_by_facts, find_incidents, find_on_messages, with_proof
 from jobs.replaying.fates import Fates, add_up, find_fates, find_transactions
 from jobs.replaying.inputs import Inputs, pair, read_inputs, watch
-from jobs.replaying.judging import Accept, judge_messages
+from jobs.replaying.judging import AddStates, judge_messages
 from jobs.replaying.settled import LastReplay, Settled, find_settled
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import OUTCOMES
@@ -20,7 +20,7 @@ from udfs.derive.outcomes.tallies import merge_tallies, tally
 from udfs.derive.settled import tally_rows
 
 BY_SEQUENCE = (VERDICTS, OUTCOMES, TRANSACTIONS)
-"""Tables in which rows of sequences that are not judged again stay."""
+"""Tables in which the warehouse keeps the rows of sequences that are not judged again."""
 CONFORMANT_ONLY = (TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS, TALLIES, FINDINGS_ON_MESSAGES)
 """Tables without rows under the literal reading, which judges arrivals but does not tell what became of messages."""
 
@@ -36,23 +36,22 @@ def replay(
     united: Conversations[T],
     options: Options,
     last: LastReplay | None = None,
-    accept: Accept[T] | None = None,
+    add_states: AddStates[T] | None = None,
 ) -> pl.DataFrame | None:
     """Writes all tables of the replay; `united` are the sources in which a conversation that was captured twice is one.
 
-    `accept` adds the receiver's state before each message, as far as windows of Spark find it. After a `last` replay,
-    only some sequences are judged again, and tables BY_SEQUENCE get their rows only. Returns these sequences, whose
-    earlier rows the caller replaces; None if all are judged.
+    `add_states` uses windows of Spark. After a `last` replay, only some sequences are judged again, and the engine gets
+    only their rows of tables BY_SEQUENCE. Returns these sequences, whose earlier rows the caller replaces in the
+    warehouse; None if all are judged.
     """
     engine, inputs = united.engine, read_inputs(united, options.scope)
     settled = find_settled(united, inputs, last)
-    judged = judge_messages(engine, inputs, settled, options.reading, accept)
-    engine.replace(VERDICTS, united.as_recorded(judged))
-    verdicts = engine.read(VERDICTS)  # from files, so that Spark judges only once
-    engine.replace(ENDS, inputs.every_end)
+    judge_messages(united, inputs, settled, options.reading, add_states)
+    verdicts = engine.read(VERDICTS)
+    engine.replace(ENDS, inputs.ends_with_copies)
     if options.reading is Reading.LITERAL:
-        parts = engine.one(partial(tally, reading=Reading.LITERAL), verdicts=verdicts)
-        tallies = engine.one(merge_tallies, parts=parts)
+        of_parts = engine.derive(partial(tally, reading=Reading.LITERAL), verdicts=verdicts)
+        tallies = engine.derive(merge_tallies, parts=of_parts)
         sums = add_up(united, inputs, tallies, fates=None, scope=options.scope)
         for table in CONFORMANT_ONLY:
             engine.replace(table, engine.table([], table.arrow))
@@ -75,16 +74,17 @@ def _explain(
     every_verdict = settled.with_kept(VERDICTS.name, verdicts)
     transactions = settled.with_kept(TRANSACTIONS.name, engine.read(TRANSACTIONS))
     acks = inputs.acks
-    if not united.is_as_recorded:  # findings name packets as the tables do, so acknowledgments are read from these
-        acks = pair(engine, united.counted(united.sources.acks), inputs.every_end, fates.tallies)
+    if not united.is_as_recorded:  # findings name packets as they were recorded, so acknowledgments are paired as such
+        acks = pair(engine, united.without_copies(united.sources.acks), inputs.ends_with_copies, fates.tallies)
     watched = watch(engine, inputs, acks, fates.tallies)
     on_messages = find_on_messages(engine, verdicts, every_verdict, watched, fates, settled.resumed)
     engine.replace(FINDINGS_ON_MESSAGES, settled.with_kept(FINDINGS_ON_MESSAGES.name, on_messages))
     by_facts = find_by_facts(united, inputs, every_verdict, acks, fates, sequences, transactions)
     findings = engine.union(engine.read(FINDINGS_ON_MESSAGES), by_facts)
     undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
-    incidents = find_incidents(engine, every_verdict, fates.tallies, undelivered, findings, sequences)
+    unusual = settled.with_kept(VERDICTS.name, fates.unusual)
+    incidents = find_incidents(engine, unusual, fates.tallies, undelivered, findings, sequences)
     explained = with_proof(united, every_verdict, outcomes=fates.undelivered, **incidents)
     for table in (OUTCOMES, FINDINGS, INCIDENTS):
         engine.replace(table, explained[table.name])
-    engine.replace(TALLIES, engine.one(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched))
+    engine.replace(TALLIES, engine.derive(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched))

@@ -32,7 +32,7 @@ class Inputs(Generic[T]):
     """Transactional messages, with the columns OF_SCOPES."""
     ends: T
     """ENDS of the streams that count."""
-    every_end: T
+    ends_with_copies: T
     """ENDS."""
     flows: T
     """Rows of `scopes.find_flows`, with their scopes."""
@@ -51,24 +51,28 @@ def read_inputs(united: Conversations[T], scope: Scope) -> Inputs[T]:
     engine = united.engine
     narrow = engine.select(united.messages, "transactional", *OF_SCOPES)
     messages = engine.where(narrow, "transactional")
-    ends = engine.one(find_ends, streams=united.streams, handshakes=united.handshakes)
-    found = engine.derive(find_flows, messages=engine.one(arrived, messages=messages), ends=ends)
-    several = engine.expect_few(engine.one(senders_to_several_queues, flows=found["flows"]))
+    ends = engine.derive(find_ends, streams=united.streams, handshakes=united.handshakes)
+    found = engine.derive_tables(find_flows, messages=engine.derive(arrived, messages=united.messages), ends=ends)
+    several = engine.expect_few(engine.derive(senders_to_several_queues, flows=found["flows"]))
     of_several = engine.join(messages, several, ["source_queue_manager"], "semi")
-    flows = engine.one(partial(scoped_flows, scope=scope), flows=found["flows"], messages=of_several)
+    flows = engine.derive(partial(scoped_flows, scope=scope), flows=found["flows"], messages=of_several)
     paired = pair(engine, united.acks, ends, flows)
     disputed = united.disputed(messages, flows)
-    return Inputs(messages, ends, united.every_end(ends), flows, found["legs"], united.unread, paired, disputed)
+    return Inputs(
+        messages, ends, united.with_ends_of_copies(ends), flows, found["legs"], united.unread, paired, disputed
+    )
 
 
 def pair(engine: Engine[T], acks: T, ends: T, senders: T) -> T:
     """Returns rows of `acks.pair_acks`."""
     there = engine.distinct(engine.select(senders, *SENDER_THERE))
-    return engine.one(pair_acks, acks=acks, ends=ends, senders=there)
+    return engine.derive(pair_acks, acks=acks, ends=ends, senders=there)
 
 
 def watch(engine: Engine[T], inputs: Inputs[T], acks: T, senders: T) -> T:
     """Returns rows of `watched_sessions` of the `senders`, by acknowledgments that are paired."""
     there = engine.distinct(engine.select(senders, *SENDER_THERE))
-    pairs = engine.one(answered, acks=acks)
-    return engine.one(watched_sessions, ends=inputs.every_end, unread=inputs.unread, answered=pairs, senders=there)
+    pairs = engine.derive(answered, acks=acks)
+    return engine.derive(
+        watched_sessions, ends=inputs.ends_with_copies, unread=inputs.unread, answered=pairs, senders=there
+    )

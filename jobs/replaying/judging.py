@@ -1,11 +1,15 @@
-"""Judges messages: chains, the receiver's state before each, verdicts, and what acknowledgments prove."""
+"""Judges messages: puts them in order, finds the receiver's state before each, and compares with acknowledgments.
+
+A chain is a run of messages of one stream that follow each other without a gap. It is judged like one message.
+"""
 
 from collections.abc import Callable
 
-from jobs.engine.engine import Engine, T
+from jobs.engine.engine import T
+from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
-from schemas.replay import Reading
+from schemas.replay import VERDICTS, Reading
 from udfs.derive.replay.acks import acknowledged
 from udfs.derive.replay.marks import STREAM, first_messages, initial_marks, marks, number_streams, with_order_acks
 from udfs.derive.replay.verdict_rows import verdict_rows
@@ -14,24 +18,26 @@ from udfs.replay.evidence import PROVEN, end_doubts, prove
 from udfs.replay.timeline import IN_ORDER, find_chains
 from udfs.replay.verdicts import CHAIN, JUDGED, judge
 
-Accept = Callable[[T], T]
-"""Adds the receiver's state before each chain, as far as windows of Spark find it."""
+AddStates = Callable[[T], T]
+"""Adds the receiver's state before each chain by windows of Spark; `judge` finds those that windows cannot."""
 
 
 def judge_messages(
-    engine: Engine[T],
+    united: Conversations[T],
     inputs: Inputs[T],
     settled: Settled[T],
     reading: Reading,
-    accept: Accept[T] | None,
-) -> T:
-    """Returns one row of VERDICTS per transactional message at its final destination that is not settled, to read once.
+    add_states: AddStates[T] | None,
+) -> None:
+    """Replaces the rows of VERDICTS: one for each transactional message that arrived at its final destination.
 
-    Without `accept`, the pass that judges finds the receiver's state, one message after another.
+    Those that the last replay `settled` have none. Without `add_states`, `judge` finds the receiver's state before each
+    message, one after another.
     """
-    numbered = engine.derive(
+    engine = united.engine
+    numbered = engine.derive_tables(
         number_streams,
-        flows=settled.flows,
+        flows=settled.flows_to_judge,
         unread=inputs.unread,
         ends=inputs.ends,
         legs=inputs.legs,
@@ -40,37 +46,40 @@ def judge_messages(
     )
     streams = numbered["streams"]
     with_messages = engine.where(streams, "has_messages")
-    beginning = engine.join(with_messages, settled.resumed, ["scope_key"], "anti")
-    firsts = engine.one(first_messages, flows=beginning)
-    initial = engine.one(
+    not_resumed = engine.join(with_messages, settled.resumed, ["scope_key"], "anti")
+    firsts = engine.derive(first_messages, flows=not_resumed)
+    initial = engine.derive(
         initial_marks,
-        firsts=engine.one(with_order_acks, firsts=firsts, acks=inputs.acks),
+        firsts=engine.derive(with_order_acks, firsts=firsts, acks=inputs.acks),
         resumed=settled.resumed,
         streams=with_messages,
     )
-    placed = engine.one(
+    marked = engine.derive(
         marks,
-        messages=settled.messages,
+        messages=settled.to_judge,
         unread=inputs.unread,
         streams=streams,
         legs=numbered["legs"],
         disputed=inputs.disputed,
         behind=settled.behind,
     )
-    chains = engine.keep(engine.run(engine.union(placed, initial), find_chains, CHAIN, ("scope_no",), IN_ORDER))
-    with_states = chains if accept is None else accept(chains)
+    chains = engine.keep(engine.run(engine.union(marked, initial), find_chains, CHAIN, ("scope_no",), IN_ORDER))
+    with_states = chains if add_states is None else add_states(chains)
     judged = engine.run(with_states, judge(reading), JUDGED, ("scope_no",), ("replay_order",))
-    acks = settled.only(inputs.acks, "sequence", placed)
-    rows = engine.union(judged, engine.one(acknowledged, acks=acks, streams=with_messages))
+    acks = settled.only(inputs.acks, "sequence", marked)
+    rows = engine.union(judged, engine.derive(acknowledged, acks=acks, streams=with_messages))
     proven = engine.run(rows, prove(reading), PROVEN, GROUP, ("turn", "first_number"))
     ended = engine.run(proven, end_doubts, PROVEN, ("scope_no",), ("replay_order",))
     places = engine.distinct(engine.select(streams, *STREAM, "stream_id"))
-    on_streams = engine.keep(engine.join(ended, places, STREAM))
-    in_pieces = engine.distinct(engine.select(on_streams, "stream_id", "piece"))
-    return engine.lazy(
+    with_streams = engine.keep(engine.join(ended, places, STREAM))
+    in_pieces = engine.distinct(engine.select(with_streams, "stream_id", "piece"))
+    engine.replace_by(
+        VERDICTS,
         verdict_rows,
-        proven=on_streams,
-        messages=engine.with_piece(settled.messages),
+        proven=with_streams,
+        messages=engine.with_piece(settled.to_judge),
         streams=engine.join(streams, in_pieces, ["stream_id"]),
         disputed=engine.with_piece(inputs.disputed),
+        only_in_copies=engine.with_piece(united.only_in_copies),
+        steps=united.steps,
     )

@@ -61,15 +61,15 @@ class Settled(Generic[T]):
     """Holds what stays of the last replay, and what is to be judged."""
 
     engine: Engine[T]
-    messages: T
+    to_judge: T
     """The messages to judge, with the columns TRANSACTIONAL."""
-    flows: T
+    flows_to_judge: T
     """Rows of `scopes.scoped_flows` of these messages."""
     resumed: T
     """Rows of RESUMED, one for each scope that is not judged from its first message on."""
     behind: T
     """Rows of BEHIND."""
-    tallies: T
+    tallies: T | pl.DataFrame
     """Rows of `read_tallies` that stay."""
     kept: Mapping[str, T] | None = None
     """Rows of other tables that stay, by name; None where all messages are judged."""
@@ -93,7 +93,7 @@ def _nothing_settled(united: Conversations[T], flows: T) -> Settled[T]:
     messages = engine.select(engine.where(united.messages, "transactional"), *TRANSACTIONAL)
     none = read_tallies(schema_of(TALLIES.arrow).to_frame())
     resumed, behind = engine.table([], RESUMED), engine.table([], BEHIND)
-    return Settled(engine, messages, flows, resumed, behind, engine.hand_in(none))
+    return Settled(engine, messages, flows, resumed, behind, none)
 
 
 def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastReplay | None) -> Settled[Any]:
@@ -116,7 +116,7 @@ def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastRepl
         return _nothing_settled(united, inputs.flows)
     watched = watch(engine, inputs, inputs.acks, inputs.flows)
     now = Now(
-        inputs.every_end,
+        inputs.ends_with_copies,
         inputs.flows,
         inputs.legs,
         inputs.messages,
@@ -134,7 +134,8 @@ def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastRepl
     judged_again = tallies.join(found["tallies"], on=SEQUENCE, how="anti").select(SEQUENCE).unique()
     kept = _kept(last, judged_again, found["tallies"], found["flows"])
     messages = engine.join(united.messages, found.pop("messages"), PLACE, "semi")
-    return Settled(engine, messages, **found, kept=kept, judged_again=judged_again)
+    flows = found.pop("flows")
+    return Settled(engine, messages, flows, **found, kept=kept, judged_again=judged_again)
 
 
 def _changes(last: LastReplay) -> dict[str, Frames]:
@@ -160,6 +161,6 @@ def _kept(last: LastReplay, judged_again: pl.DataFrame, tallies: pl.DataFrame, f
         OUTCOMES.name: with_keys(read(OUTCOMES)),
         TRANSACTIONS.name: read(TRANSACTIONS),
         FINDINGS_ON_MESSAGES.name: read(FINDINGS_ON_MESSAGES),
-        "slots": slots,
+        "slot_counts": slots,
         "counts": sum_outcomes(tallies.drop_nulls("delivered_arrivals"), *COUNT_KEY),
     }

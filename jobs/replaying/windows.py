@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the name every Spark programme gives it
 
 from jobs.app.spark_session import FOR_FEW_ROWS, session_settings
-from jobs.replaying.judging import Accept
+from jobs.replaying.judging import AddStates
 from jobs.warehouse.spark_rows import collect, to_spark
 from udfs.replay.acceptance import STATE
 from udfs.replay.verdicts import AFTER_BREAK
@@ -64,13 +64,13 @@ def with_states(chains: DataFrame) -> DataFrame:
     )
 
 
-def accept_in_memory(spark: SparkSession) -> Accept[pl.DataFrame]:
+def add_states_in_memory(spark: SparkSession) -> AddStates[pl.DataFrame]:
     """Returns what does the same to frames: Spark gets the numbers that the windows need, in one query."""
 
-    def accept(chains: pl.DataFrame) -> pl.DataFrame:
+    def add_states(chains: pl.DataFrame) -> pl.DataFrame:
         with session_settings(spark, FOR_FEW_ROWS if chains.height < _FEW_CHAINS else {}):
             found = collect(with_states(to_spark(spark, chains.select(_NUMBERS))))
         states = found.select("scope_no", "replay_order", *STATE, AFTER_BREAK)
         return chains.join(states, on=["scope_no", "replay_order"])
 
-    return accept
+    return add_states

@@ -25,7 +25,7 @@ def balance(engine: Engine[T], wanted: Sequence[Book]) -> None:
         found += _of_scopes(engine)
     replaced = engine.table([{"book": book.value} for book in wanted], row(book=STRING))
     others = engine.join(engine.read(BOOKS), replaced, ["book"], "anti")
-    engine.replace(BOOKS, engine.union(others, engine.hand_in(pl.concat(found))))
+    engine.replace(BOOKS, engine.union(others, pl.concat(found)))
 
 
 def _of_streams(engine: Engine[T], *, is_decoded: bool) -> list[pl.DataFrame]:

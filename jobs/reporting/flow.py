@@ -21,7 +21,7 @@ from schemas.table import Table
 from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.frames import ONE, Frames
 from udfs.derive.replay.acks import OF_ACKS
-from udfs.derive.report.messages import SHOWN, accepted_since, conflicts
+from udfs.derive.report.messages import ACCEPTED_AT, SHOWN, conflicts, count_accepted, first_accepted, merge_accepted
 from udfs.derive.report.page import (
     WITNESSES,
     choose,
@@ -67,29 +67,36 @@ def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Seque
     verdicts = engine.read(VERDICTS, *JUDGED)
     if sessions:
         wanted = pl.DataFrame({"session_id": list(sessions)})
-        verdicts = engine.join(verdicts, engine.hand_in(wanted), ["session_id"], "semi")
+        verdicts = engine.join(verdicts, wanted, ["session_id"], "semi")
         scopes = engine.bring(scopes=engine.distinct(engine.select(verdicts, "scope_key")))["scopes"]
         few = of_sessions(few, wanted, scopes)
     tables, chosen = _with_sums(engine, few), choose(few, since)
-    sequences = engine.hand_in(chosen.sequences.select(SEQUENCE))
+    sequences = chosen.sequences.select(SEQUENCE)
     work = partial(of_scope, since=chosen.since, steps=chosen.steps)
-    judged = engine.derive(work, verdicts=verdicts, outcomes=engine.read(OUTCOMES), sequences=sequences)
+    judged = engine.derive_tables(work, verdicts=verdicts, outcomes=engine.read(OUTCOMES), sequences=sequences)
     recent = judged.pop("verdicts")
     sums = merged(engine.bring(**judged))
-    taken = accepted(engine, chosen.incidents)
-    tops = listed(tables, chosen, sums, taken)
+    tops = listed(tables, chosen, sums, _first_accepted(engine, chosen.incidents))
     shown = tops | _drawn(engine, recent, few, tops["sessions"]) | _proofs(engine, few, tops)
-    return rows_of(shown) | figures(tables, chosen, sums, taken)
+    return rows_of(shown) | figures(tables, chosen, sums, accepted_since(engine, chosen.incidents))
 
 
-def accepted(engine: Engine[T], incidents: pl.DataFrame) -> Frames:
-    """Returns `accepted_since` of the senders that used numbers again for different messages."""
+def accepted_since(engine: Engine[T], incidents: pl.DataFrame) -> pl.DataFrame:
+    """Returns, by address, how many messages were accepted of senders since they used numbers again."""
     since = conflicts(incidents)
-    if not since.height:
-        return accepted_since(schema_of(VERDICTS.arrow).to_frame(), since)
-    verdicts = engine.read(VERDICTS, *SHOWN, "accepted")
-    theirs = engine.join(verdicts, engine.hand_in(since.drop("since")), ["source_queue_manager"], "semi")
-    return engine.gather(accepted_since, verdicts=theirs, since=engine.hand_in(since))
+    return engine.gather(count_accepted, verdicts=_of_conflicts(engine, since, ACCEPTED_AT), since=since)[ONE]
+
+
+def _first_accepted(engine: Engine[T], incidents: pl.DataFrame) -> pl.DataFrame:
+    """Returns the first of the messages that `accepted_since` counts."""
+    since = conflicts(incidents)
+    firsts = engine.derive(first_accepted, verdicts=_of_conflicts(engine, since, SHOWN), since=since)
+    return engine.gather(merge_accepted, accepted=firsts)[ONE]
+
+
+def _of_conflicts(engine: Engine[Any], since: pl.DataFrame, columns: Sequence[str]) -> Any:
+    """Returns columns of all verdicts; without conflicts, no rows."""
+    return engine.read(VERDICTS, *columns) if since.height else schema_of(VERDICTS.arrow).to_frame().select(columns)
 
 
 def _with_sums(engine: Engine[T], few: Few) -> Few:
@@ -101,22 +108,20 @@ def _with_sums(engine: Engine[T], few: Few) -> Few:
 
 def _drawn(engine: Engine[T], verdicts: T, few: Few, sessions: pl.DataFrame) -> Frames:
     """Returns what is drawn of the worst sessions: `pictures`, `points`, `stairs`, and `uris` of their captures."""
-    worst = engine.hand_in(sessions.head(DRAWN_SESSIONS).select("session_id"))
+    worst = sessions.head(DRAWN_SESSIONS).select("session_id")
     drawn = engine.gather(points, verdicts=engine.join(verdicts, worst, ["session_id"], "semi"))[ONE]
     scopes = pictures(drawn, sessions)
     sequences = asked(scopes, few["sequences"])
-    wanted = engine.hand_in(sequences.select("tx_sequence_id").unique())
+    wanted = sequences.select("tx_sequence_id").unique()
     acks = engine.join(engine.read(ACKS, *OF_ACKS), wanted, ["tx_sequence_id"], "semi")
-    answers = engine.one(
-        order_acks, acks=acks, ends=engine.hand_in(few["stream_ends"]), asked=engine.hand_in(sequences)
-    )
+    answers = engine.derive(order_acks, acks=acks, ends=few["stream_ends"], asked=sequences)
     uris = few["captures"].select("capture_id", "uri").join(drawn, on="capture_id", how="semi")
     return {"pictures": scopes, "points": drawn, "stairs": engine.gather(stairs, acks=answers)[ONE], "uris": uris}
 
 
 def _proofs(engine: Engine[T], few: Few, tops: Frames) -> Frames:
     """Returns the rows of the witnesses of what is listed."""
-    wanted = engine.hand_in(witness_keys(tops))
+    wanted = witness_keys(tops)
     found = {
         table.name: engine.join(engine.read(table, *witness_columns(table)), wanted, PLACE, "semi")
         for table in WITNESSES

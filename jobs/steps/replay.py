@@ -23,7 +23,7 @@ from jobs.replaying.conversations import unite
 from jobs.replaying.flow import BY_SEQUENCE, Options, replay
 from jobs.replaying.settled import LastReplay
 from jobs.replaying.sources import SOURCES, read_sources
-from jobs.replaying.windows import accept_in_memory, with_states
+from jobs.replaying.windows import add_states_in_memory, with_states
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import replay_summary, with_names
 from jobs.warehouse.catalog import create_history
@@ -104,7 +104,7 @@ def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = 
     """Replays a warehouse that is held in memory, and writes nothing; without a `last` replay, all is judged."""
     engine = InProcess(load=warehouse.read_local)
     united = unite(engine, read_sources(engine))
-    gone = replay(united, _options(config), last, accept_in_memory(warehouse.spark))
+    gone = replay(united, _options(config), last, add_states_in_memory(warehouse.spark))
     return Replayed(engine, gone, united.renamed_copies(united.sources.streams))
 
 
@@ -125,7 +125,7 @@ def _replay_on_spark(warehouse: Warehouse, config: Config) -> None:
     """Replays a warehouse in tasks."""
     engine = OnSpark(warehouse)
     united = unite(engine, read_sources(engine))
-    replay(united, _options(config), accept=with_states)
+    replay(united, _options(config), add_states=with_states)
     renamed = united.renamed_copies(united.sources.streams)
     if renamed is not None and engine.count(renamed := engine.keep(renamed)):
         warehouse.create(STREAMS)

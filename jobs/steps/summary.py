@@ -7,7 +7,7 @@ import polars as pl
 
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
-from jobs.reporting.flow import SUMMARIZED, accepted, read_few
+from jobs.reporting.flow import SUMMARIZED, accepted_since, read_few
 from jobs.steps.headline import NOT_TOLD, headline, headline_figures, second
 from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
@@ -82,7 +82,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         unjudged=sums["unjudged"],
         errors=severities[Severity.ERROR.value],
     )
-    taken = accepted_by_sender(incidents, accepted(engine, incidents)["counts"])
+    taken = accepted_by_sender(incidents, accepted_since(engine, incidents))
     return {
         "headline": headline(figures),
         "outcomes": {name: count for name, count in outcomes.items() if count},

@@ -9,7 +9,7 @@ A log is read from its newest checkpoint on: without checkpoints, each night wou
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -32,6 +32,7 @@ from jobs.warehouse.gone import Gone, with_values
 from jobs.warehouse.local_files import (
     FILE,
     FILE_OF_ROW,
+    GROUP,
     Derive,
     deriving_files,
     read_files,
@@ -40,7 +41,7 @@ from jobs.warehouse.local_files import (
     writing_files,
 )
 from jobs.warehouse.spark_rows import nullable, to_spark
-from schemas.table import LONG, STRING, Table, row
+from schemas.table import Table
 from udfs.derive.frames import to_arrow
 from udfs.derive.tables import schema_of
 from udfs.on_spark import map_arrow, tasks
@@ -52,12 +53,14 @@ _WRITERS = {"delta.minWriterVersion": "4"}
 """Writers have to heed CHECK constraints and the change data feed."""
 _INVALID = re.compile("JobError: (.*)")
 """How Spark tells of a JobError in a task."""
-_GROUP = row(file=STRING, row_group=LONG)
 _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 """Marks for a terminal, which delta-rs puts between the parts of an error."""
 _ATTEMPTS = 5
 _FILE_ROWS = 200_000
 """Most rows of a file that this process writes."""
+_TASK_BYTES = 32 * 2**20
+"""Bytes of files that a task reads, if there are as many as _FEWEST_TASKS."""
+_FEWEST_TASKS = 32
 _FEW_ROWS, _MANY_FILES = 20_000, 8
 """Few rows in many files become one file: opening a file takes as long as reading a thousand rows."""
 _CHECKPOINT_EVERY = 10
@@ -98,12 +101,19 @@ def create(place: str, table: Table, properties: Mapping[str, str], *, again: bo
 
 
 def write(
-    place: str, table: Table, rows: pl.DataFrame | DataFrame, check_lock: Callable[[], None], *, overwrite: bool = False
+    place: str,
+    table: Table,
+    rows: pl.DataFrame | DataFrame,
+    check_lock: Callable[[], None],
+    *,
+    overwrite: bool = False,
+    work: Pass = lambda batches: batches,
 ) -> None:
     """Appends the rows to the table at this place, or replaces all its rows.
 
-    Of rows on Spark, tasks write the files. The lock is checked between the look at the log and the commit: a run that
-    took this one for dead has either made a commit of its own by then, which takes the version, or the check fails.
+    Of rows on Spark, or of what `work` makes of them, tasks write the files. The lock is checked between the look at
+    the log and the commit: a run that took this one for dead has either made a commit of its own by then, which takes
+    the version, or the check fails.
 
     Raises:
         ConflictError: another run took this one for dead, writes to the table all the time, or wrote to it before the
@@ -113,7 +123,7 @@ def write(
     delta = open_table(place)
     if isinstance(rows, DataFrame):
         version = delta.version()
-        files = _written_in_tasks(rows, writing_files(place, table))
+        files = _written_in_tasks(rows, writing_files(place, table, work))
         if overwrite:
             _require_version(place, version)
         _add(place, files, check_lock, overwrite=overwrite)
@@ -134,12 +144,23 @@ def derive_in_tasks(
         ConflictError, JobError: as `write` does.
     """
     before = {table: open_table(place).version() for table, place in places.items()}
-    groups = [{"file": one, "row_group": n} for one in files(source) for n in range(pq.ParquetFile(one).num_row_groups)]
-    rows = to_spark(spark, pl.DataFrame(groups, schema_of(_GROUP))).repartition(tasks(len(groups)))
-    made = _written_in_tasks(rows, deriving_files(places, work))
+    made = _written_in_tasks(spread(spark, files(source)), deriving_files(places, work))
     for table, version in before.items():
         _require_version(places[table], version)
         _add(places[table], [one for one in made if one["table"] == table.name], check_lock, overwrite=True)
+
+
+def spread(spark: SparkSession, names: Sequence[str]) -> DataFrame:
+    """Returns rows of GROUP for files; many small files come to one task, and a large one to several."""
+    sizes = {name: Path(name).stat().st_size for name in names}
+    groups = [{"file": name, "row_group": group} for name, size in sizes.items() for group in _row_groups(name, size)]
+    wanted = max(_FEWEST_TASKS, sum(sizes.values()) // _TASK_BYTES)
+    return to_spark(spark, pl.DataFrame(groups, schema_of(GROUP))).repartition(tasks(min(len(groups), wanted)))
+
+
+def _row_groups(name: str, size: int) -> Iterable[int | None]:
+    """Returns the row groups of a large file; None, which is all of them, for another one."""
+    return range(pq.ParquetFile(name).num_row_groups) if size > _TASK_BYTES else [None]
 
 
 def _require_version(place: str, version: int) -> None:

@@ -39,6 +39,8 @@ _AS_SCHEMA: Any = {
     ),
 }
 """How Polars makes rows of the schema from files that Spark or an older version wrote."""
+GROUP = row(file=STRING, row_group=LONG)
+"""A part of a Parquet file, which a task reads: a row group or, without one, all."""
 FILE_OF_ROW = pa.field("file_of_row", STRING)
 """The name of the file that a row is read from."""
 Derive = Callable[[Table, pa.Table], pa.Table]
@@ -99,12 +101,12 @@ def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
     return {"name": file.name, **times, "statistics": _statistics(table, rows)}
 
 
-def writing_files(place: str, table: Table) -> Pass:
-    """Returns a pass that writes the table's rows to files, and returns rows of FILE."""
+def writing_files(place: str, table: Table, work: Pass) -> Pass:
+    """Returns a pass that writes the table's rows, which `work` makes, to files, and returns rows of FILE."""
 
     def run(batches: Batches) -> Batches:
         files = _Files(place, table)
-        for batch in batches:
+        for batch in work(batches):
             yield from files.add(pa.Table.from_batches([batch]))
         yield from files.flush()
 
@@ -112,20 +114,38 @@ def writing_files(place: str, table: Table) -> Pass:
 
 
 def deriving_files(places: Mapping[Table, str], work: Derive) -> Pass:
-    """Returns a pass over rows of _GROUP that writes what `work` makes of their rows, and returns rows of FILE."""
+    """Returns a pass over rows of GROUP that writes what `work` makes of their rows, and returns rows of FILE."""
 
     def run(batches: Batches) -> Batches:
         open_files = {table: _Files(place, table) for table, place in places.items()}
-        groups = (group for batch in batches for group in batch.to_pylist())
-        for group in groups:
-            source = pq.ParquetFile(group["file"])
-            for batch in source.iter_batches(_BATCH_ROWS, row_groups=[group["row_group"]]):
-                for table, files in open_files.items():
-                    yield from files.add(work(table, pa.Table.from_batches([batch])))
+        for batch in _read_groups(batches):
+            for table, files in open_files.items():
+                yield from files.add(work(table, pa.Table.from_batches([batch])))
         for files in open_files.values():
             yield from files.flush()
 
     return run
+
+
+def reading_files(schema: pa.Schema, work: Pass) -> Pass:
+    """Returns a pass over rows of GROUP: what `work` makes of their rows, with the columns of the schema."""
+
+    def run(batches: Batches) -> Batches:
+        rows = (
+            pa.Table.from_batches([batch]).select(schema.names).cast(schema) for batch in _read_groups(batches, schema)
+        )
+        yield from work(batch for some in rows for batch in some.to_batches())
+
+    return run
+
+
+def _read_groups(groups: Batches, schema: pa.Schema | None = None) -> Batches:
+    """Yields the rows of parts of files; with a schema, its columns at least."""
+    for group in (group for batch in groups for group in batch.to_pylist()):
+        columns = None if schema is None else schema.names
+        file = pq.ParquetFile(group["file"], coerce_int96_timestamp_unit="us")  # as Spark writes times
+        of_file = None if group["row_group"] is None else [group["row_group"]]
+        yield from file.iter_batches(_BATCH_ROWS, of_file, columns)
 
 
 @dataclass

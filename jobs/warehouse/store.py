@@ -32,6 +32,7 @@ from jobs.warehouse.tables import Guard, Tables, identifier, naming_conflicts
 from schemas.table import Table
 from udfs.derive.columns import only_in_each
 from udfs.derive.tables import schema_of
+from udfs.passes.options import Pass
 
 Rows: TypeAlias = pl.DataFrame | DataFrame
 """Rows of this process or of Spark."""
@@ -81,6 +82,10 @@ class Warehouse(Tables):
         if not files:
             return self.spark.createDataFrame([], table.spark)
         return self.spark.read.schema(table.spark).option(NO_GLOB, "false").parquet(*files)
+
+    def files(self, table: Table) -> list[str]:
+        """Returns the Parquet files that hold the rows of a local table."""
+        return local_commits.files(self.location(table.name))
 
     def read_local(self, table: Table, *columns: str) -> pl.DataFrame:
         """Returns the rows of a table, which fit in memory; with columns, these at least."""
@@ -152,6 +157,15 @@ class Warehouse(Tables):
                 writer = writer.option("replaceWhere", "true")
         with naming_conflicts(table):
             self._write(table, writer)
+
+    def spread(self, files: Sequence[str]) -> DataFrame:
+        """Returns rows of `local_files.GROUP` for files of local tables, spread over tasks."""
+        return local_commits.spread(self.spark, files)
+
+    def replace_in_tasks(self, table: Table, rows: DataFrame, work: Pass) -> None:
+        """Replaces all rows of a local table by what a pass makes of others; the tasks that make them write them."""
+        place = self.location(table.name)
+        local_commits.write(place, table, rows, self.check_lock, overwrite=True, work=work)
 
     def derive_in_tasks(self, source: Table, tables: Sequence[Table], work: Derive) -> None:
         """Replaces all rows of local tables by what `work` makes of batches of another's."""

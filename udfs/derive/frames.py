@@ -83,18 +83,21 @@ class Derivation(NamedTuple):
 
     def on_batches(self, made: RowType, **shared: pl.DataFrame) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
         """Returns a pass that turns rows of `tagged`, those of a group next to each other, into rows of `made`."""
+        return lambda batches: self._below_each_other(self._whole_groups(batches), made, shared)
 
-        def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-            for frames in self._parts(batches) if self.in_parts else self._whole_groups(batches):
-                for name, rows in self.run(**frames, **shared).items():
-                    yield from _of_table(name, rows, made)
+    def on_parts(
+        self, name: str, made: RowType, **shared: pl.DataFrame
+    ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+        """Returns a pass that turns rows of the only table that is not shared into rows of `made`."""
+        return lambda batches: self._below_each_other(
+            ({name: to_frame(rows)} for rows in pieces(batches)), made, shared
+        )
 
-        return run
-
-    def _parts(self, batches: Batches) -> Iterator[Frames]:
-        """Yields the rows as they come, some at a time."""
-        for rows in pieces(batches):
-            yield {name: _compact(rows[name]) for name in rows.column_names}
+    def _below_each_other(self, parts: Iterable[Frames], made: RowType, shared: Frames) -> Iterator[pa.RecordBatch]:
+        """Yields what the derivation makes of each part."""
+        for frames in parts:
+            for name, rows in self.run(**frames, **shared).items():
+                yield from _of_table(name, rows, made)
 
     def _whole_groups(self, batches: Batches) -> Iterator[Frames]:
         """Yields the frames of one or many whole groups, of rows of `tagged`."""

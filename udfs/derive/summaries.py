@@ -15,11 +15,13 @@ _JUDGED = tuple(verdict.value for verdict in Verdict)
 _OUTCOMES = tuple(column.name for column in OUTCOME_COUNTS)
 
 
-def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slots: pl.DataFrame | None) -> pl.DataFrame:
-    """Returns one row of SEQUENCES per scope and TxSequenceID; without `counts` and `slots`, what they tell is null.
+def summarize_sequences(
+    tallies: pl.DataFrame, counts: pl.DataFrame | None, slot_counts: pl.DataFrame | None
+) -> pl.DataFrame:
+    """Returns one row of SEQUENCES per scope and TxSequenceID; without the counts, what they tell is null.
 
     `tallies` have a row per sequence and stream, `counts` the count of each outcome per sequence and session, and
-    `slots` a row for the last sequence of each scope.
+    `slot_counts` a row for the last sequence of each scope.
     """
     rows = (
         tallies.group_by(*SEQUENCE, "source_queue_manager")
@@ -32,8 +34,8 @@ def summarize_sequences(tallies: pl.DataFrame, counts: pl.DataFrame | None, slot
     )
     if counts is not None:
         rows = rows.join(sum_outcomes(counts, *SEQUENCE), on=SEQUENCE)
-    if slots is not None:
-        rows = rows.join(slots, on=SEQUENCE, how="left")
+    if slot_counts is not None:
+        rows = rows.join(slot_counts, on=SEQUENCE, how="left")
     return with_columns_of(SEQUENCES, rows)
 
 

@@ -55,14 +55,15 @@ def in_their_places(rows: pl.DataFrame) -> pl.DataFrame:
     return moved.drop("at_stream", "at_offset", "late_ns")
 
 
-@derives(("stream_id",), ("steps",))
-def with_recorded(verdicts: pl.DataFrame, placed: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+def with_recorded(verdicts: pl.DataFrame, only_in_copies: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Returns VERDICTS with the keys of their messages and the times that were recorded.
 
-    `acknowledged_at` moves with its message. `placed` are messages that only copies have, by their place in the stream
-    that counts (`united.unite_streams`).
+    `acknowledged_at` moves with its message. `only_in_copies` are messages by their place in the stream that
+    counts (`united.unite_streams`).
     """
-    rows = verdicts.join(placed, on=PLACE, how="left")
+    if only_in_copies.is_empty() and steps.is_empty():
+        return verdicts
+    rows = verdicts.join(only_in_copies, on=PLACE, how="left")
     back_ns = pl.col("late_ns").fill_null(0) - _late(rows, steps)
     return rows.with_columns(
         stream_id=pl.coalesce("own_stream", "stream_id"),

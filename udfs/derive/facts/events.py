@@ -14,6 +14,7 @@ from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan,
 _FLOW = (*SEQUENCE, "source_queue_manager")
 _OF_MESSAGE = (*_FLOW, "tx_sequence_number", "message_id", "content_hash")
 _OUTCOME = (*SEQUENCE, "outcome")
+_SENT = (*_FLOW, "address")
 _SENDER = ("source_queue_manager", "address")
 _QUEUE_OF_SESSION = ("session_id", "destination_queue")
 _BEFORE_ALL = -(1 << 63)
@@ -111,37 +112,40 @@ def addresses_seen(tallies: pl.DataFrame) -> pl.DataFrame:
     return streams.with_columns(address_of_stream().alias("address")).drop_nulls("address").group_by(_SENDER).agg(times)
 
 
-@derives(SEQUENCE, columns={"verdicts": (*_OF_MESSAGE, "stream_id", "accepted")})
-def messages_sent(verdicts: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Returns how many messages came from each address, given all verdicts of some sequences.
+@derives(
+    SEQUENCE,
+    columns={"verdicts": (*_OF_MESSAGE, "stream_id", "accepted"), "tallies": (*_FLOW, "stream_id", "messages")},
+)
+def messages_sent(verdicts: pl.DataFrame, tallies: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Returns how many messages of some sequences came from each address.
 
     A row per sequence, `source_queue_manager` and `address`: the count of its `messages`, and of those among them that
-    were `accepted` or `lost`. A message that came from two addresses counts for both.
+    were `accepted` or `lost`. A message that came from two addresses counts for both. `verdicts` are all in unusual
+    slots; what the `tallies` count beside them are plain arrivals, each of a message of its own that was accepted.
     """
-    sent = verdicts.select(*_OF_MESSAGE, "stream_id", "accepted")
-    addresses = (
-        sent.select(pl.col("stream_id").unique())
-        .with_columns(address_of_stream().alias("address"))
-        .drop_nulls("address")
-    )
-    flows = sent.select(_FLOW).unique().with_row_index("flow")
+    unusual = _with_address(verdicts)
+    flows = unusual.select(_FLOW).unique().with_row_index("flow")
     lost = outcomes.select(*_OF_MESSAGE, "lost").filter("lost").join(flows, on=_FLOW).select(_message()).unique()
-    return (
-        sent.join(flows, on=_FLOW)
-        .join(addresses, on="stream_id")
+    sent = (
+        unusual.join(flows, on=_FLOW)
         .select(*_message(), "address", "accepted")
         .group_by("flow", "number", "message_no", "address")
         .agg(pl.max("accepted"))
         .join(lost.with_columns(is_lost=True), on=["flow", "number", "message_no"], how="left")
         .group_by("flow", "address")
-        .agg(
-            count().alias("messages"),
-            count_if("accepted"),
-            count_if("is_lost").alias("lost"),
-        )
+        .agg(count().alias("messages"), count_if("accepted"), count_if("is_lost").alias("lost"))
         .join(flows, on="flow")
-        .select(*_FLOW, "address", "messages", "accepted", "lost")
     )
+    counted = (_with_address(tallies).select(*_SENT, "messages"), unusual.select(*_SENT, messages=pl.lit(-1, pl.Int64)))
+    plain = pl.concat(counted).with_columns(accepted="messages", lost=pl.lit(0, pl.Int64))
+    columns = (*_SENT, "messages", "accepted", "lost")
+    return pl.concat([sent.select(columns), plain.select(columns)]).group_by(_SENT).sum()
+
+
+def _with_address(rows: pl.DataFrame) -> pl.DataFrame:
+    """Adds the address that each row's stream comes from, and leaves out rows without one."""
+    streams = rows.select(pl.col("stream_id").unique()).with_columns(address_of_stream().alias("address"))
+    return rows.join(streams.drop_nulls("address"), on="stream_id")
 
 
 def _message() -> list[pl.Expr]:

@@ -275,16 +275,23 @@ def find_ways(streams: pl.DataFrame, ends: pl.DataFrame, handshakes: pl.DataFram
     )
 
 
-@derives(("connection_id",), columns=dict.fromkeys(("messages", "acks", "session_acks"), WINDOW))
-def find_stalls(
-    ways: pl.DataFrame, messages: pl.DataFrame, acks: pl.DataFrame, session_acks: pl.DataFrame
-) -> dict[str, pl.DataFrame]:
+@derives(columns={"packets": WINDOW}, in_parts=True)
+def thin_out(packets: pl.DataFrame) -> pl.DataFrame:
+    """Returns what `find_stalls` looks at of some packets: those with a window and, of each step of time, the last."""
+    last = packets.drop_nulls("captured_ns").sort("captured_ns", "stream_offset").group_by("stream_id", _step()).last()
+    with_window = packets.filter(pl.col("window_size").is_not_null())
+    return pl.concat([with_window, last.select(packets.columns)]).unique()
+
+
+@derives(("connection_id",), columns={"packets": WINDOW, "session_acks": WINDOW})
+def find_stalls(ways: pl.DataFrame, packets: pl.DataFrame, session_acks: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Returns `stalls`, few rows, and the addresses that send SessionAcks, `answering`; all rows of whole connections.
 
     A row of `stalls` holds those of one `cause` and connection, on the way to one address: `length_ns` of the longest,
-    if one `is_last`, and `since_ns` and `key` of the first. `ways` are those of `find_ways`.
+    if one `is_last`, and `since_ns` and `key` of the first. `ways` are those of `find_ways`, `packets` messages
+    and acknowledgments as `thin_out` leaves them.
     """
-    packets = pl.concat([messages.select(WINDOW), acks.select(WINDOW)])
+    packets = packets.select(WINDOW)
     headers = pl.concat([packets, session_acks.select(WINDOW)]).filter(pl.col("window_size").is_not_null())
     answering = ways.join(headers, left_on="back", right_on="stream_id", how="semi").select("answering").unique()
     timed = pl.col("captured_ns").is_not_null()
@@ -329,7 +336,7 @@ def _unanswered(packets: pl.DataFrame, headers: pl.DataFrame, ways: pl.DataFrame
     last = (
         packets.join(whole, on="stream_id", how="semi")
         .sort("captured_ns", "stream_offset")
-        .group_by("stream_id", (sent_ns // _STEP_NS).alias("step"))
+        .group_by("stream_id", _step())
         .agg(pl.col("captured_ns", "stream_offset").last())
     )
     answers = headers.select("stream_id", sent_ns.alias("ack_ns")).sort("ack_ns")
@@ -350,6 +357,10 @@ def _unanswered(packets: pl.DataFrame, headers: pl.DataFrame, ways: pl.DataFrame
     return answered.filter(waited > pl.col("patience_ns")).select(
         *_closed(_UNANSWERED, sent_ns, waited, pl.col("ack_ns").is_null(), pl.col("stream_offset"))
     )
+
+
+def _step() -> pl.Expr:
+    return (pl.col("captured_ns") // _STEP_NS).alias("step")
 
 
 def _paused(headers: pl.DataFrame, ways: pl.DataFrame) -> pl.DataFrame:

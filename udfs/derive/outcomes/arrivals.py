@@ -34,12 +34,12 @@ def unusual_arrivals(
 ) -> Frames:
     """Returns the arrivals in unusual slots, and what the others add up to.
 
-    A slot is unusual with an arrival that is not plain, or is one of `accepted_twice` or `unarrived`. `verdicts` are
+    A slot is unusual with an arrival that is not plain, or is one of `accepted_twice` or `not_arrived`. `verdicts` are
     those in unusual slots, `parts` tallies of all. All of a scope have to be there, or instead of those before the
     others their tallies, `settled`. The frames are
 
     * `arrivals`: all arrivals in unusual slots and the runs of plain ones between them, as rows of ARRIVAL;
-    * `tallies`, `plain` and `slots`: the rows of `merge_tallies`, `plain_arrivals` and `count_slots`.
+    * `tallies`, `plain` and `slot_counts`: the rows of `merge_tallies`, `plain_arrivals` and `count_slots`.
     """
     tallies = merge_tallies(parts)
     every_tally = pl.concat([settled.select(tallies.columns), tallies])
@@ -51,7 +51,7 @@ def unusual_arrivals(
         "arrivals": _with_facts_of_scope(found, states, due, twice),
         "tallies": every_tally,
         "plain": plain,
-        "slots": count_slots(plain, found.select(*SPAN, "number").unique(), states, due),
+        "slot_counts": count_slots(plain, found.select(*SPAN, "number").unique(), states, due),
     }
 
 

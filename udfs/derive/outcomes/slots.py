@@ -56,30 +56,18 @@ def is_late() -> pl.Expr:
     return pl.col("acknowledged_at").is_null() | (pl.col("ack_latency_ms") > LATEST_ORDER_ACK_MS)
 
 
-@derives(
-    ("stream_id",),
-    columns={
-        "packets": (*PLACE, "size"),
-        "verdicts": (*SLOT, *PLACE),
-    },
-)
-def unarrived(streams: pl.DataFrame, packets: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Returns slot and place of messages with bytes that TCP never acknowledged, on closed connections.
-
-    They were captured on their way, and need not have arrived. Where no acknowledgment was captured, nothing is known.
-    All rows of a stream have to be there.
-    """
-    return verdicts.select(*SLOT, *PLACE).join(cut_packets(streams, packets), on=PLACE, how="semi")
-
-
 @derives(in_parts=True)
 def cut_streams(streams: pl.DataFrame) -> pl.DataFrame:
     """Returns the rows of STREAMS with bytes that TCP never acknowledged, on connections that were closed."""
     return streams.filter("closed", pl.col("acked_bytes") < pl.col("recovered_bytes") + pl.col("missing_bytes"))
 
 
+@derives(("stream_id",), columns={"packets": (*PLACE, "size")})
 def cut_packets(streams: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
-    """Returns the place of each packet with bytes that TCP never acknowledged, on connections that were closed."""
+    """Returns the place of each packet with bytes that TCP never acknowledged, on connections that were closed.
+
+    They were captured on their way, and need not have arrived. Where no acknowledgment was captured, nothing is known.
+    """
     cut = cut_streams(streams).select("stream_id", "acked_bytes")
     ends = pl.col("stream_offset") + pl.col("size")
     return packets.join(cut, on="stream_id").filter(ends > pl.col("acked_bytes")).select(PLACE)

@@ -35,12 +35,18 @@ TRANSACTIONAL = tuple(
 """The columns of MESSAGES that the replay reads."""
 
 
-@derives(columns={"messages": (*FLOW_KEY, "stream_offset", "captured_ns", "tx_sequence_id")}, in_parts=True)
+@derives(
+    columns={"messages": (*FLOW_KEY, "stream_offset", "captured_ns", "transactional", "tx_sequence_id")}, in_parts=True
+)
 def arrived(messages: pl.DataFrame) -> pl.DataFrame:
-    """Returns per FLOW_KEY how many of some messages `arrived`; and `offset`, `ns` and `sequence` of the first."""
+    """Returns per FLOW_KEY how many transactional ones of some messages `arrived`.
+
+    Beside it are `offset`, `ns` and `sequence` of the first.
+    """
     first = pl.col("captured_ns", "tx_sequence_id").min_by("stream_offset")
     return (
-        messages.group_by(FLOW_KEY)
+        messages.filter("transactional")
+        .group_by(FLOW_KEY)
         .agg(count().alias("arrived"), pl.col("stream_offset").min().alias("offset"), first)
         .select(*FLOW_KEY, "arrived", "offset", ns="captured_ns", sequence=signed(pl.col("tx_sequence_id")))
     )

@@ -6,6 +6,7 @@ from pandas.util import hash_array
 
 from schemas.replay import VERDICTS, Reason
 from udfs.derive.columns import PLACE, are_in, quotient, timestamp, tx_sequence, unsigned
+from udfs.derive.conversations.clocks import with_recorded
 from udfs.derive.frames import derives
 from udfs.derive.replay.marks import BEFORE, STREAM
 from udfs.derive.replay.scopes import CONTENT, FLOW_KEY, with_flow
@@ -15,14 +16,20 @@ _HASHED_AT_ONCE = 1 << 14
 """Messages whose content is held as text."""
 
 
-@derives(("stream_id", "piece"))
+@derives(("stream_id", "piece"), ("steps",))
 def verdict_rows(
-    proven: pl.DataFrame, messages: pl.DataFrame, streams: pl.DataFrame, disputed: pl.DataFrame
+    proven: pl.DataFrame,
+    messages: pl.DataFrame,
+    streams: pl.DataFrame,
+    disputed: pl.DataFrame,
+    only_in_copies: pl.DataFrame,
+    steps: pl.DataFrame,
 ) -> pl.DataFrame:
     """Returns rows of VERDICTS: MESSAGES, each with what its row of PROVEN says.
 
     `proven` are rows of PROVEN, no two of which hold the same offset of a stream and scope. `streams` are rows of
     `marks.number_streams`. A `disputed` message that cannot be judged says that clocks are why.
+    Keys and times are those that were recorded: `only_in_copies` and `steps` are for `clocks.with_recorded`.
     """
     streams = streams.drop("piece").unique()
     rows = messages.select(*FLOW_KEY, "stream_offset").with_row_index("row")
@@ -53,7 +60,8 @@ def verdict_rows(
     )
     by_clocks = (pl.col("reason") == Reason.CAPTURE_GAP.value) & are_in(rows, disputed.select(PLACE))
     reason = pl.when(by_clocks).then(pl.lit(Reason.CLOCKS_DIFFER.value)).otherwise("reason")
-    return rows.with_columns(reason=reason, **_values()).select(VERDICTS.names)
+    verdicts = rows.with_columns(reason=reason, **_values()).select(VERDICTS.names)
+    return with_recorded(verdicts, only_in_copies.drop("piece", strict=False), steps)
 
 
 def _content_hashes(messages: pl.DataFrame) -> pl.Series:

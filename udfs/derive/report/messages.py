@@ -8,7 +8,7 @@ from schemas.incidents import Cause
 from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
 from schemas.witness import Shows
 from udfs.derive.columns import PLACE, SEQUENCE, address_of_stream, count, count_if, nanoseconds, tx_sequence
-from udfs.derive.frames import Frames, derives
+from udfs.derive.frames import derives
 from udfs.derive.outcomes.counts import has_outcome
 from udfs.derive.report.rows import Row, first_of, place_in, with_nanoseconds
 from udfs.derive.tables import schema_of
@@ -38,7 +38,9 @@ _MACHINE = ["source_queue_manager", "address"]
 _NOT_ACCEPTED = (Shows.REFUSED.value, Shows.DUPLICATE.value, Shows.NOT_JUDGED.value)
 _WITNESS = schema_of(OUTCOMES.arrow)["witness"]
 _IN_TIME = ("captured_at", *OUTCOMES.key)
-SHOWN = (*OUTCOMES.key, "session_id", "destination_queue", "label", *PLACE, "captured_at")
+ACCEPTED_AT = ("source_queue_manager", "stream_id", "captured_at", "accepted")
+SHOWN = (*dict.fromkeys((*OUTCOMES.key, *ACCEPTED_AT, *PLACE)), "session_id", "destination_queue", "label")
+"""Columns of VERDICTS that the list ACCEPTED shows."""
 
 
 def with_fate(verdicts: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
@@ -133,25 +135,37 @@ def conflicts(incidents: pl.DataFrame) -> pl.DataFrame:
     return reused.select("source_queue_manager", since).group_by("source_queue_manager").agg(pl.min("since"))
 
 
-@derives(("stream_id",), ("since",))
-def accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame) -> Frames:
-    """Returns the messages that were `accepted` since the `conflicts` of their sender began, and their `counts`.
-
-    Each is counted once for each `address`. Of a sender and address, `accepted` has as many as a list may hold.
-    """
+def _accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
+    """Returns the arrivals that were accepted since the `conflicts` of their sender began, with their `address`."""
     late = verdicts.filter("accepted").join(since, on="source_queue_manager")
-    found = late.filter(pl.col("captured_at") >= pl.col("since")).with_columns(address_of_stream().alias("address"))
-    once = found.sort(_IN_TIME).unique([*OUTCOMES.key, "address"], keep="first", maintain_order=True)
-    return {
-        "accepted": _first_accepted(once.select(*SHOWN, "address")),
-        "counts": once.group_by(_MACHINE).agg(count().alias("messages")),
-    }
+    return late.filter(pl.col("captured_at") >= pl.col("since")).with_columns(address_of_stream().alias("address"))
+
+
+@derives(shared=("since",), in_parts=True)
+def count_accepted(verdicts: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
+    """Returns how many messages of some verdicts were accepted since the `conflicts` of their sender, by `address`.
+
+    The columns are ACCEPTED_AT.
+    """
+    return _accepted_since(verdicts, since).group_by(_MACHINE).agg(count().alias("messages"))
+
+
+@derives(shared=("since",), in_parts=True)
+def first_accepted(verdicts: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
+    """Returns the first messages that `count_accepted` counts, of each `address` as many as a list may hold."""
+    return merge_accepted(_accepted_since(verdicts, since).drop("accepted", "since"))
+
+
+@derives(_MACHINE)
+def merge_accepted(accepted: pl.DataFrame) -> pl.DataFrame:
+    """Returns the first messages of each `address`, of what `first_accepted` found in parts."""
+    return first_of(accepted, _MACHINE, _IN_TIME, [False] * len(_IN_TIME), SAVED_MESSAGES)
 
 
 def accepted_by_sender(incidents: pl.DataFrame, counts: pl.DataFrame) -> dict[str, Row]:
     """Returns of each sender `since_ns`, when its `conflicts` began, and the `messages` accepted since, by address.
 
-    `counts` are those of `accepted_since`.
+    `counts` are those of `count_accepted`.
     """
     since = with_nanoseconds(conflicts(incidents), since_ns="since")
     found: dict[str, Row] = {sender: {"since_ns": ns, "messages": {}} for sender, ns in since.iter_rows()}
@@ -160,12 +174,8 @@ def accepted_by_sender(incidents: pl.DataFrame, counts: pl.DataFrame) -> dict[st
     return found
 
 
-def _first_accepted(accepted: pl.DataFrame) -> pl.DataFrame:
-    return first_of(accepted, _MACHINE, _IN_TIME, [False] * len(_IN_TIME), SAVED_MESSAGES)
-
-
 def accepted_messages(accepted: pl.DataFrame, incidents: pl.DataFrame) -> pl.DataFrame:
-    """Returns the first of what `accepted_since` found as rows of the list ACCEPTED, those of suspected machines first.
+    """Returns rows of `merge_accepted` as rows of the list ACCEPTED, those of suspected machines first.
 
     They have the columns of `listed_messages` that an accepted message has.
     """
@@ -173,8 +183,7 @@ def accepted_messages(accepted: pl.DataFrame, incidents: pl.DataFrame) -> pl.Dat
     copies = senders.filter("suspected").select(_MACHINE).unique().with_columns(copy=True)
     at = nanoseconds(pl.col("captured_at"))
     return (
-        _first_accepted(accepted)
-        .join(copies, on=_MACHINE, how="left")
+        accepted.join(copies, on=_MACHINE, how="left")
         .sort(pl.col("copy").is_null(), "address", "captured_at", *OUTCOMES.key)
         .with_columns(
             *(pl.lit(ACCEPTED).alias(name) for name in ("list", "outcome")),

@@ -109,13 +109,13 @@ def choose(tables: Tables, since: datetime | None) -> Chosen:
     )
 
 
-def listed(tables: Tables, chosen: Chosen, sums: Frames, accepted: Frames) -> Frames:
+def listed(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame) -> Frames:
     """Returns the rows that need no further look at the tables: counts, and what is listed.
 
-    In `tables`, `quarantine` has rows of `unusable`; `sums` are as of `merged`, and `accepted` as of `accepted_since`.
+    In `tables`, `quarantine` has rows of `unusable`; `sums` are as of `merged`, and `accepted` as of `first_accepted`.
     """
     incidents = worst_incidents(chosen.incidents, LISTED_INCIDENTS)
-    lists = (listed_messages(sums["messages"]), accepted_messages(accepted["accepted"], chosen.incidents))
+    lists = (listed_messages(sums["messages"]), accepted_messages(accepted, chosen.incidents))
     saved = pl.concat(lists, how="diagonal")
     covered = coverage(tables["streams"], tables["stream_ends"], tables["quarantine"])
     findings = chosen.findings
@@ -133,10 +133,11 @@ def listed(tables: Tables, chosen: Chosen, sums: Frames, accepted: Frames) -> Fr
     }
 
 
-def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: Frames) -> dict[str, Any]:
+def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame) -> dict[str, Any]:
     """Returns single values beside what is `listed`: counts, times, and where an operator has to go.
 
-    `acks` has the kinds of acknowledgments that were captured: without a FinalAck, no capture tells what was read.
+    `accepted` are rows of `count_accepted`. `acks` has the kinds of acknowledgments that were captured: without a
+    FinalAck, no capture tells what was read.
     """
     counts = chosen.sequences.select(pl.col(count_column(outcome)).sum() for outcome in Outcome)
     return {
@@ -151,7 +152,7 @@ def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: Frames) -> d
         "outcomes": counts.row(0, named=True),
         "told": not chosen.sequences[Outcome.DELIVERED.value].has_nulls(),
         "places": places(sums["queues"]),
-        "accepted": accepted_by_sender(chosen.incidents, accepted["counts"]),
+        "accepted": accepted_by_sender(chosen.incidents, accepted),
         "machines": machines_to_blame(chosen.incidents),
         "caveats": caveats(chosen.streams, tables["books"]),
         "reads_reported": PacketType.FINAL_ACK.value in tables["acks"]["ack_type"],

@@ -18,8 +18,9 @@ _OTHER_IDENTITY = "the sender was restored from a backup, or another machine use
 
 _ACCEPTED, _ACKNOWLEDGED, _FINAL = (pl.col(name) for name in ("accepted", "acknowledged", "final_ack_class"))
 _IS_FIRST_ARRIVAL = pl.col("previous_arrival").is_null()
-_IS_ORIGINAL = (pl.col("original_hash") == pl.col("content_hash")).fill_null(value=True)
-"""It has the content that was accepted under its number, if any was."""
+"""Nothing with its number and content came before."""
+_DIFFERS = (pl.col("original_hash") != pl.col("content_hash")).fill_null(value=False)
+"""Another content was accepted under its number."""
 _IS_CONTRADICTED = pl.col("evidence") == Evidence.CONTRADICTED.value
 _IS_SEEN_ANSWERED = _ACCEPTED & pl.col("answers_whole")
 """It was accepted, and the captures show all that the receiver sent."""
@@ -121,7 +122,7 @@ RULES = (
     Rule(
         FindingKind.DUPLICATES,
         Severity.INFO,
-        when=_verdict_is(Verdict.DUPLICATE) & _IS_ORIGINAL,
+        when=_verdict_is(Verdict.DUPLICATE) & ~_DIFFERS,
         says=lambda found: (
             f"{found.counted('repeat')} arrived after the receiver had the message, and it refused {found.it}, as it "
             f"should. The first repeats number {found.first.number}."
@@ -131,7 +132,7 @@ RULES = (
     Rule(
         FindingKind.DUPLICATES_DIFFER,
         Severity.ERROR,
-        when=~_IS_ORIGINAL & _IS_FIRST_ARRIVAL,
+        when=_DIFFERS & _IS_FIRST_ARRIVAL,
         says=_duplicates_differ,
         witness=(Role.ORIGINAL, Role.FIRST),
     ),
