@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pages import Tables, morning_tables
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, config
 
@@ -50,17 +51,6 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture
-def as_for_large_captures(spark: SparkSession) -> Iterator[None]:
-    """Gives the session the settings of a night of any size: compiled queries, and plans that adapt."""
-    before = {key: str(spark.conf.get(key)) for key in FOR_FEW_ROWS}
-    for key in before:
-        spark.conf.unset(key)
-    yield
-    for key, value in before.items():
-        spark.conf.set(key, value)
-
-
 @pytest.fixture(scope="session")
 def orders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
     """The warehouse of one capture, with its report, only to be read, and the summary of its night."""
@@ -77,9 +67,22 @@ def branches(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.fixture(scope="session")
-def demo(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tables and the truth of the demonstration, with a clone and a stuck branch; only to be read."""
-    folder = tmp_path_factory.mktemp("demo")
+def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The captures of the demonstration, with a clone and a stuck branch."""
+    folder = tmp_path_factory.mktemp("demonstration")
     simulate(str(folder), 1, 0, is_demo=True)
-    nightly.run(spark, config(folder, *sorted(folder.glob("*.pcap"))))
     return folder
+
+
+@pytest.fixture(scope="session")
+def demo(spark: SparkSession, demonstration: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables of the demonstration, only to be read."""
+    warehouse = tmp_path_factory.mktemp("demo")
+    nightly.run(spark, config(warehouse, *sorted(demonstration.glob("*.pcap"))))
+    return warehouse
+
+
+@pytest.fixture(scope="session")
+def morning(demonstration: Path) -> Tables:
+    """The same tables without Spark, as the tests of the page want them."""
+    return morning_tables(demonstration)

@@ -15,7 +15,7 @@ import pyarrow as pa
 T = TypeVar("T")
 R = TypeVar("R")
 
-TIMES = 3.0
+_TIMES = 3.0
 """Twice the input may take less than this many times the cost: 2 when linear, 4 when quadratic."""
 _LEAST_SECONDS, _LEAST_BYTES = 0.03, 1 << 20
 """Costs below these are taken for these."""
@@ -61,10 +61,8 @@ def peak_bytes(work: Callable[[T], object], given: T) -> int:
         pa.set_memory_pool(before)
 
 
-def assert_linear(
-    work: Callable[[T], R], make: Callable[[int], T], n: int, times: float = TIMES
-) -> tuple[Cost[R], Cost[R]]:
-    """Fails where twice `n` takes `times` the CPU time or the memory, in each of some attempts; returns both costs.
+def assert_linear(work: Callable[[T], R], make: Callable[[int], T], n: int) -> tuple[Cost[R], Cost[R]]:
+    """Fails where twice `n` takes _TIMES the CPU time or the memory, in each of some attempts; returns both costs.
 
     Other work on the machine can make one attempt slower, but not all in the same way.
     """
@@ -74,7 +72,7 @@ def assert_linear(
         one, two = measure(work, small), measure(work, large)
         seconds = two.seconds / max(one.seconds, _LEAST_SECONDS)
         memory = two.peak_bytes / max(one.peak_bytes, _LEAST_BYTES)
-        if seconds < times and memory < times:
+        if seconds < _TIMES and memory < _TIMES:
             return one, two
         seen.append(f"{one.seconds:.2f} s, {two.seconds:.2f} s; {one.peak_bytes:,} B, {two.peak_bytes:,} B")
-    raise AssertionError(f"from {n} to {2 * n} it takes {times:g} times as much, or more: " + " | ".join(seen))
+    raise AssertionError(f"from {n} to {2 * n} it takes {_TIMES:g} times as much, or more: " + " | ".join(seen))

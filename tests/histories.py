@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 from random_troubles import troubled
-from replay_tables import T0, frame
-from table_frames import TABLE
+from replay_tables import T0
+from table_frames import rows_of
 
 from jobs.app.config import DEFAULTS
 from jobs.engine.in_process import InProcess
@@ -165,7 +165,7 @@ def of_rows(seed: int) -> Iterator[str]:
             for name, of in rows.items()
         }
         there["streams"] = [as_of(row, begins[id(row)] <= night) for row in there["streams"]]
-        made = history.go_on({name: frame(TABLE[name], of) for name, of in there.items()})
+        made = history.go_on({name: rows_of(name, *of) for name, of in there.items()})
         expected, _ = history.replay(None)
         yield from differences(made, expected)
 

@@ -16,7 +16,6 @@ from jobs.app.names import Names
 from jobs.engine.in_process import InProcess
 from jobs.report_page import render
 from jobs.reporting import flow
-from jobs.simulator import simulate
 from jobs.steps import page
 from udfs.derive.report import findings, pictures, sessions
 from udfs.derive.report import page as chosen
@@ -28,10 +27,9 @@ LISTED, LOST, PENDING, ACCEPTED = 5, 21, 125, 76
 Tables = Mapping[str, pl.DataFrame]
 
 
-def morning_tables(folder: Path) -> Tables:
+def morning_tables(captures: Path) -> Tables:
     """Returns the tables of the demonstration; two of its pending messages and the clone's incident are of STOCK."""
-    simulate(str(folder), 1, 0, is_demo=True)
-    tables = derived(f"{folder}/*.pcap")
+    tables = derived(f"{captures}/*.pcap")
     outcomes, incidents = (tables[name].to_dicts() for name in ("outcomes", "incidents"))
     pending = (row for row in outcomes if row["outcome"] == "pending")
     for row in sorted(pending, key=lambda row: row["first_seen_at"])[-2:]:

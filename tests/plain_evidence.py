@@ -5,12 +5,11 @@ fates and rows of `acks`, and shares only names of columns with the transforms. 
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import product
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import plain_outcomes
-from replayer import NULL, Key, Peers
+from replayer import Key, Peers, addressees
 
 Row = dict[str, Any]
 Conversation = tuple[str, str, int]
@@ -36,17 +35,6 @@ class Said(NamedTuple):
     evidence: str
     final_ack_class: int | None
     assumed: bool
-
-
-def addressees(row: Row, sender: str, receiver: str, senders: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
-    """Yields whom an acknowledgment from `sender` to `receiver` concerns: a receiver and an original sender.
-
-    One that names no sender is for all whose messages went the other way. The acknowledging queue manager is known by
-    its GUID and by the name that its stream has for it.
-    """
-    named = row["source_guid"] if row["ack_type"] == "final_ack" else row["queue_manager_address"]
-    sources = senders.get(f"{receiver}->{sender}", set()) if named in (None, NULL) else {named}
-    yield from product({sender, row["source_queue_manager"]}, sources)
 
 
 def addressed(

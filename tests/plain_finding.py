@@ -1,6 +1,5 @@
 """A finding as the second computation tells it, without its sentence, and how it names rows."""
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from schemas.replay import FindingKind
@@ -34,11 +33,3 @@ def keys(*rows: Row | str | None) -> tuple[str, ...]:
 def key(row: Row) -> str:
     """Returns how a witness names a row."""
     return f"{row['stream_id']}@{row['stream_offset']}"
-
-
-def micros(ns: int | None) -> int | None:
-    return None if ns is None else ns // 1_000
-
-
-def first_of(rows: Iterable[Row]) -> Row:
-    return min(rows, key=lambda row: (row["captured_ns"] is not None, row["captured_ns"] or 0, key(row)))

@@ -64,9 +64,9 @@ class Night:
         } | {table.name: rows(table) for table in (MESSAGES, ACKS, HANDSHAKES, SESSION_ACKS)}
         self.clock_steps = {str(at): row["clock_steps"] or [] for at, row in enumerate(self.found.captures)}
         self.tables, self.own_keys = plain_copies.once(plain_copies.in_order(self.raw, self.clock_steps))
-        self.every_message, self.acks = self.tables["messages"], self.tables["acks"]
         self.ends = replayer.ends(self.tables)
-        self.messages = [row for row in self.every_message if row["transactional"] and not self.passes_through(row)]
+        transactional = [row for row in self.tables["messages"] if row["transactional"]]
+        self.messages = [row for row in transactional if not self.passes_through(row)]
 
     def passes_through(self, message: Row) -> bool:
         """Whether it is for another queue manager than its receiver, or may be."""
@@ -75,7 +75,7 @@ class Night:
 
     def unknown_legs(self) -> set[tuple[str, str | None]]:
         """Returns the scopes, as a truth file has them, with messages that may have passed through."""
-        rows = [row for row in self.every_message if row["transactional"] and row["queue_manager_address"] != NULL]
+        rows = [row for row in self.tables["messages"] if row["transactional"] and row["queue_manager_address"] != NULL]
         unknown = [row for row in rows if self.ends[row["stream_id"]].receiver_guid is None]
         return {(row["source_queue_manager"], queue) for row in unknown for queue in (None, row["destination_queue"])}
 
@@ -88,10 +88,6 @@ class Night:
             if choice.get((self.ends[row["stream_id"]].session, source), "queue") == "queue":
                 queues[source].add(row["destination_queue"])
         return {source for source, names in queues.items() if len(names) > 1}
-
-    def verdicts(self) -> list[tuple[Row, Fate]]:
-        """Returns each message with its fate by the second replayer, in replay order."""
-        return self.judged(self.fates())
 
     def fates(self) -> dict[Key, Fate]:
         """Returns the fate of each message by its key, by the second replayer."""
@@ -108,39 +104,38 @@ class Night:
     def fates_of_product(self) -> dict[Key, Fate]:
         """Returns the fate of each message by its key, by the product's replay."""
         placed = {own: key for key, own in self.own_keys.items()}
-        return {placed.get(key, key): Fate(*fate) for key, fate in fates(self.replayed().verdicts).items()}
+        return {placed.get(key, key): fate for key, fate in fates(self.replayed().verdicts).items()}
 
-    def judged(self, given: Mapping[Key, Fate]) -> list[tuple[Row, Fate]]:
+    def judged(self, given: Mapping[Key, Fate]) -> list[Row]:
         """Returns each message with the fate that `given` says, in replay order."""
         assert len(given) == len(self.messages)
-        keys = [(row["stream_id"], row["stream_offset"]) for row in self.messages]
-        judged = [(row, given[key]) for row, key in zip(self.messages, keys, strict=True)]
-        return sorted(judged, key=lambda pair: pair[1].replay_order)
+        rows = [row | given[row["stream_id"], row["stream_offset"]]._asdict() for row in self.messages]
+        return sorted(rows, key=lambda row: int(row["replay_order"]))
 
 
-def truth_of(message: Row, fate: Fate) -> Row:
-    """Returns a message and its fate as a row of a truth file."""
-    _, before, incoming, accepted, verdict, reason, gap, reject = fate
+def truth_of(verdict: Mapping[str, Any]) -> Row:
+    """Returns a message with its fate as a row of a truth file."""
+    before = verdict["incoming_tx_sequence_id"]
     return {
-        "id": str(message["tx_sequence_id"]),
-        "no": message["tx_sequence_number"],
-        "prev": message["previous_tx_sequence_number"],
-        "accepted": accepted,
-        "verdict": verdict,
-        "reason": reason,
-        "gap": gap,
-        "reject": reject,
-        "before": None if before is None else [str(before), incoming],
-        "mid": int(message["message_id"].rpartition("\\")[2]),
+        "id": str(verdict["tx_sequence_id"]),
+        "no": verdict["tx_sequence_number"],
+        "prev": verdict["previous_tx_sequence_number"],
+        "accepted": verdict["accepted"],
+        "verdict": verdict["verdict"],
+        "reason": verdict["reason"],
+        "gap": verdict["gap_size"],
+        "reject": verdict["reject_count"],
+        "before": None if before is None else [str(before), verdict["incoming_tx_sequence_number"]],
+        "mid": int(verdict["message_id"].rpartition("\\")[2]),
     }
 
 
-def truths(judged: Iterable[tuple[Row, Fate]], several: set[str]) -> Truth:
+def truths(verdicts: Iterable[Row], several: set[str]) -> Truth:
     """Returns verdicts in the form of truth.json, by queue for the sources that have `several` scopes."""
     found: Truth = defaultdict(list)
-    for message, fate in judged:
-        source = message["source_queue_manager"]
-        found[source, message["destination_queue"] if source in several else None].append(truth_of(message, fate))
+    for row in verdicts:
+        source = row["source_queue_manager"]
+        found[source, row["destination_queue"] if source in several else None].append(truth_of(row))
     return found
 
 

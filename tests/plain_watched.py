@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 
-from plain_evidence import addressees
 from plain_finding import Row, Rows
 from plain_message_findings import Watched
+from replayer import addressees
 
 Pair = tuple[str, str]
 """A receiver and an original sender."""

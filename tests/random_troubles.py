@@ -1,6 +1,7 @@
 """Random histories in which everything happens that findings rest on, several things at once."""
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 from random_nights import night
@@ -21,11 +22,14 @@ def troubled(rng: random.Random, messages: int) -> Tables:
     """
     tables = night(rng, messages)
     last: dict[str, int] = {}
-    ns = T0
-    for ordinal, row in enumerate(tables.rows["messages"]):
-        ns = row["captured_ns"] or ns
-        row |= {"captured_ns": ns, "captured_at": ns // US}
-        row.update(as_sent(rng, row, ordinal))
+    ns, ids, marks = T0, dict[str, str](), dict[str, Iterator[Row]]()
+    for row in tables.rows["messages"]:
+        ns, sender = row["captured_ns"] or ns, row["source_queue_manager"]
+        if rng.random() < 0.05:  # as another message
+            row["message_id"] = ids.get(sender, row["message_id"])
+        ids[sender] = row["message_id"]
+        row.update({"captured_ns": ns, "captured_at": ns // US})
+        row.update(as_sent(rng, row) | next(marks.setdefault(sender, in_transactions(rng))))
         last[row["stream_id"].rstrip("<>")] = ns
     for at, row in enumerate(tables.rows["acks"]):
         row["stream_offset"] = 16 * (row["captured_ns"] - T0) + at % 16  # two at one time are two packets
@@ -37,7 +41,20 @@ def troubled(rng: random.Random, messages: int) -> Tables:
     return tables
 
 
-def as_sent(rng: random.Random, row: Row, ordinal: int) -> Row:
+def in_transactions(rng: random.Random) -> Iterator[Row]:
+    """Yields the transaction of each message of a sender, which uses few IDs again and again; some marks are wrong."""
+    while True:
+        length, transaction = rng.choice((1, 1, 2, 3, 4)), rng.randrange(1, 6)
+        for nth in range(length):
+            is_wrong = rng.random() < 0.05
+            yield {
+                "tx_transaction_id": rng.randrange(1, 6) if rng.random() < 0.03 else transaction,
+                "tx_first": nth == 0 or is_wrong,
+                "tx_last": nth == length - 1 or is_wrong,
+            }
+
+
+def as_sent(rng: random.Random, row: Row) -> Row:
     """Returns what a message says of itself."""
     age_us = rng.choice([0, 0, 1, 59, 61, 62, 400]) * SECOND_US
     sent_at = (row["captured_at"] - age_us) // SECOND_US * SECOND_US
@@ -46,9 +63,6 @@ def as_sent(rng: random.Random, row: Row, ordinal: int) -> Row:
         "message_id_ordinal": int(row["message_id"].rpartition("\\")[2]),
         "time_to_reach_queue": rng.choice(LIMITS),
         "time_to_be_received": rng.choice(LIMITS),
-        "tx_transaction_id": ordinal // 3 if rng.random() < 0.9 else rng.randrange(9),
-        "tx_first": ordinal % 3 == 0 or rng.random() < 0.05,
-        "tx_last": ordinal % 3 == 2 or rng.random() < 0.05,
     }
     return said
 

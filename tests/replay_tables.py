@@ -1,21 +1,21 @@
 """Tables that the replay reads, made of rows, and what it finds in them; replayed in this process, without Spark."""
 
-from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import polars as pl
-import pyarrow as pa
+from plain_finding import Finding
+from replayer import Fate, Key
+from table_frames import rows_of
 
 from jobs.engine.in_process import InProcess
 from jobs.replaying.conversations import unite
 from jobs.replaying.flow import Options
 from jobs.replaying.flow import replay as replay_flow
 from jobs.replaying.sources import SOURCES, Sources
-from schemas.replay import Reading, Scope
+from schemas.replay import FindingKind, Reading, Scope
 from schemas.table import Table
 from schemas.wire import UNLIMITED
-from udfs.derive.frames import to_frame
 
 Row: TypeAlias = Any
 """A row with its columns as attributes."""
@@ -73,25 +73,30 @@ class Tables:
 
     def sources(self) -> Sources[pl.DataFrame]:
         """Returns the tables."""
-        return Sources(**{name: frame(table, self.rows[name]) for name, table in TABLES.items()})
+        return Sources(**{name: rows_of(table, *self.rows[name]) for name, table in TABLES.items()})
 
 
-def frame(table: Table, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
-    """Returns rows with all columns of the table, null where they have none; times may be µs since 1970."""
-    given = list(rows)
-
-    def column(name: str, of: pa.DataType) -> pa.Array:
-        values = [one.get(name) for one in given]
-        if not pa.types.is_decimal(of):
-            return pa.array(values, of)
-        return pa.array([value if value is None else int(value) for value in values], pa.uint64())
-
-    return to_frame(pa.table({field.name: column(field.name, field.type) for field in table.arrow}))
-
-
-def rows_of(table: pl.DataFrame) -> list[Row]:
+def attributes_of(table: pl.DataFrame) -> list[Row]:
     """Returns the rows of a table, with their columns as attributes."""
     return [SimpleNamespace(**one) for one in table.to_dicts()]
+
+
+def plain(rows: pl.DataFrame) -> list[Row]:
+    """Returns rows with whole numbers for timestamps (µs since 1970)."""
+    return rows.with_columns(pl.selectors.datetime().dt.timestamp("us")).to_dicts()
+
+
+def with_keys(row: Row) -> Row:
+    """Returns a row whose witness lists keys, in place of packets."""
+    packets = row.get("witness") or []
+    keys = [one if isinstance(one, str) else f"{one['stream_id']}@{one['stream_offset']}" for one in packets]
+    return row | {"witness": keys} if "witness" in row else row
+
+
+def finding_of(row: Row) -> Finding:
+    """Returns a row of FINDINGS as the second computation tells it."""
+    values: dict[str, Any] = {name: row[name] for name in Finding._fields}
+    return Finding(**values | {"kind": FindingKind(row["kind"]), "witness": tuple(row["witness"])})
 
 
 class Replayed:
@@ -122,19 +127,7 @@ def replay(
     return Replayed(sources, Options(reading, scope), batch_rows)
 
 
-FATE = (
-    "replay_order",
-    "incoming_tx_sequence_id",
-    "incoming_tx_sequence_number",
-    "accepted",
-    "verdict",
-    "reason",
-    "gap_size",
-    "reject_count",
-)
-
-
-def fates(verdicts: pl.DataFrame) -> dict[tuple[str, int], tuple[Any, ...]]:
+def fates(verdicts: pl.DataFrame) -> dict[Key, Fate]:
     """Returns the fate of each message by its key."""
-    columns = verdicts.select("stream_id", "stream_offset", *FATE).iter_rows()
-    return {(stream, offset): tuple(fate) for stream, offset, *fate in columns}
+    columns = verdicts.select("stream_id", "stream_offset", *Fate._fields).iter_rows()
+    return {(stream, offset): Fate(*fate) for stream, offset, *fate in columns}

@@ -4,7 +4,8 @@ It takes rows of the replay's input tables and returns fates. It shares only nam
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
 from typing import Any, NamedTuple
 
 Row = dict[str, Any]
@@ -187,6 +188,17 @@ def merged(streams: dict[str, list[Row | None]], at: dict[str, Peers], opened: i
             del left[stream]
 
 
+def addressees(row: Row, sender: str, receiver: str, senders: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
+    """Yields whom an acknowledgment from `sender` to `receiver` concerns: a receiver and an original sender.
+
+    One that names no sender is for all whose messages went the other way. The acknowledging queue manager is known by
+    its GUID and by the name that its stream has for it.
+    """
+    named = row["source_guid"] if row["ack_type"] == "final_ack" else row["queue_manager_address"]
+    sources = senders.get(f"{receiver}->{sender}", set()) if named in (None, NULL) else {named}
+    yield from product({sender, row["source_queue_manager"]}, sources)
+
+
 def order_acks(
     acks: list[Row], at: dict[str, Peers], senders: dict[str, set[str]]
 ) -> dict[tuple[str, str], list[tuple[int, int, int]]]:
@@ -195,13 +207,8 @@ def order_acks(
     for row in acks:
         if row["ack_type"] == "order_ack" and row["captured_ns"] is not None:
             end = at[row["stream_id"]]
-            addressed = row["queue_manager_address"]
-            sources = senders[f"{end.receiver}->{end.sender}"] if addressed in (None, NULL) else {addressed}
-            for receiver in {end.sender, row["source_queue_manager"]}:
-                for source in sources:
-                    found[receiver, source].append(
-                        (row["captured_ns"], row["tx_sequence_id"], row["tx_sequence_number"])
-                    )
+            for pair in addressees(row, end.sender, end.receiver, senders):
+                found[pair].append((row["captured_ns"], row["tx_sequence_id"], row["tx_sequence_number"]))
     return found
 
 

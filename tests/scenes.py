@@ -10,7 +10,7 @@ from scene import DAYS, SECOND_US, S, Scene
 from schemas.replay import FindingKind, Severity
 from schemas.wire import MessageClass
 
-Event = Callable[[Scene], None]
+Event = Callable[[Any], None]
 """Adds rows to a scene."""
 SCENES: dict[str, tuple[tuple[Event, ...], bool, dict[FindingKind, Severity]]] = {}
 """By name: what happens, whether GUIDs are known, and the findings it must give, these and no others."""
@@ -84,16 +84,6 @@ script("one_number_for_two_messages", duplicates_differ=ERROR)(
 )
 script("one_message_sent_at_two_times", duplicates_differ=ERROR)(
     connection(), message(0, 1, 0), message(30, 1, 0, sent=30)
-)
-script("refused_before_another_message_takes_its_number", out_of_order=ERROR, duplicates_differ=ERROR)(
-    connection(),
-    messages(1),
-    message(1, 3, 2, ordinal=7),  # displaced: number 3 goes to message 8
-    messages(2, at=2),
-    message(3, 3, 2, ordinal=8),
-)
-script("two_messages_under_one_number_of_which_none_was_accepted", out_of_order=WARNING)(
-    connection(), messages(1), message(30, 3, 2, ordinal=7), message(60, 3, 2, ordinal=8)
 )
 script("resent_after_the_acknowledgment", nearly="resend_schedule", duplicates=INFO)(
     connection(), messages(1), ack(0.6, 1), message(30, 1, 0)
@@ -189,9 +179,6 @@ script("returned_because_the_queue_is_full", not_received_by_application=ERROR)(
 )
 script("returned_twice", not_received_by_application=ERROR)(
     returned(MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA, times=2)
-)
-script("returned_because_nobody_read_it_in_time", not_received_by_application=WARNING)(
-    returned(MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT)
 )
 script("a_transaction_that_nobody_read_in_time", not_received_by_application=WARNING)(
     returned(

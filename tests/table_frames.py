@@ -13,10 +13,15 @@ TABLE = {table.name: table for table in TABLES}
 
 
 def rows_of(table: Table | str, *rows: dict[str, Any], **same: Any) -> pl.DataFrame:
-    """Rows of a table; columns that a row does not name have the value in `same`, else null."""
+    """Rows of a table; what a row does not name has the value in `same`, else null. Times may be µs since 1970."""
     declared = TABLE[table] if isinstance(table, str) else table
     schema = to_frame(declared.arrow.empty_table()).schema
     return pl.DataFrame([same | row for row in rows], schema=schema)
+
+
+def sorted_rows(rows: pl.DataFrame, *without: str) -> list[str]:
+    """The rows without these columns, in an order of their own: a table has none."""
+    return sorted(map(repr, rows.drop(without, strict=False).to_dicts()))
 
 
 def empty() -> Frames:

@@ -10,11 +10,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from gold_rows import plain
 from plain_evidence import MS, Row, Said, evidence
 from pyspark.sql import SparkSession
 from random_nights import CLASSES, night
-from replay_tables import FATE, NULL, T0, Tables, fates, replay
+from replay_tables import NULL, T0, Tables, fates, plain, replay
 from replayer import Fate, Key, chosen, ends, scope_of, verdicts
 from tiers import seeds
 
@@ -78,7 +77,7 @@ def test_two_computations_agree(tables: Tables, sources: Sources[pl.DataFrame], 
     sent = {key_of(row): row for row in tables.rows["messages"]}
     expected = {key: (*fate, *as_columns(said[key], sent[key])) for key, fate in given.items()}
     rows = plain(replay(sources, reading=reading, scope=scope).verdicts)
-    found = {key_of(row): tuple(row[name] for name in (*FATE, *ACKNOWLEDGED)) for row in rows}
+    found = {key_of(row): tuple(row[name] for name in (*Fate._fields, *ACKNOWLEDGED)) for row in rows}
     differing = [one for one in expected.keys() | found.keys() if expected.get(one) != found.get(one)]
     assert [(one, found.get(one), expected.get(one)) for one in differing[:3]] == []
 

@@ -9,14 +9,13 @@ from typing import Any
 
 import plain_incidents
 import pytest
-from gold_rows import finding_of, replayed_rows
 from night_truth import SITUATIONS
 from plain_finding import Finding, Rows
 from plain_message_findings import message_findings
 from plain_replay import Night, variant
 from plain_watched import watched
 from random_troubles import troubled
-from replay_tables import replay
+from replay_tables import TABLES, Replayed, finding_of, plain, replay, with_keys
 from test_findings import played
 from tiers import seeds
 
@@ -37,6 +36,25 @@ OF_MESSAGES = {
     *(K.SLOW_ACKNOWLEDGMENT, K.RESEND_SCHEDULE, K.CLOCKS_DIFFER, K.NOT_RECEIVED_BY_APPLICATION),
 }
 """Kinds of findings on messages. Scenes show the others, which are parts of incidents as they are."""
+
+
+def replayed_rows(replayed: Replayed, night: Night | None = None) -> Rows:
+    """Returns the rows of all tables of a replay; `night` is the second ingest of its captures.
+
+    Where captures hold conversations twice, `messages`, `acks` and what is missing are those of each one once.
+    """
+    tables = {name: getattr(replayed.sources, name) for name in TABLES}
+    names = ("stream_ends", "verdicts", "outcomes", "sequences", "transactions", "findings", "incidents")
+    tables |= {name: replayed.tables[name] for name in names}
+    rows = {name: list(map(with_keys, plain(of))) for name, of in tables.items()}
+    rows["unreadable"] = rows["quarantine"]
+    if night is None or all(row["copy_of"] is None for row in rows["stream_ends"]):
+        return rows
+    for name in ("messages", "acks"):
+        keys = {(row["stream_id"], row["stream_offset"]) for row in night.tables[name]}
+        own = {night.own_keys.get(key, key) for key in keys}
+        rows[name] = [row for row in rows[name] if (row["stream_id"], row["stream_offset"]) in own]
+    return rows | {"stream_gaps": night.tables["stream_gaps"], "unreadable": night.tables["quarantine"]}
 
 
 def in_any_order(finding: Finding) -> Finding:

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 from histories import History
-from warehouses import config
+from warehouses import config, without_spark
 
 from jobs.app import code_version
 from jobs.app.config import Config
@@ -26,13 +26,11 @@ from schemas.table import Table
 from schemas.tables import REPLAYED
 from udfs.derive.frames import Frames
 
-NO_SPARK: Any = None
-
 
 @contextmanager
 def held(folder: Path) -> Iterator[Warehouse]:
     """The warehouse in a folder, held in memory by a run that has the publish lock."""
-    with publish_lock.hold(Warehouse(NO_SPARK, str(folder)), 60) as (warehouse, _):
+    with publish_lock.hold(without_spark(folder), 60) as (warehouse, _):
         yield replace(warehouse, local=Memory())
 
 
@@ -55,7 +53,7 @@ def rows(folder: Path, table: Table) -> pl.DataFrame:
 
 
 def versions(folder: Path) -> dict[str, int]:
-    return Warehouse(NO_SPARK, str(folder)).versions((*SOURCES, *REPLAYED))
+    return without_spark(folder).versions((*SOURCES, *REPLAYED))
 
 
 def leave(folder: Path, table: Table, wrong: pl.DataFrame) -> None:
@@ -133,7 +131,7 @@ def test_it_says_why_it_judges_nothing(nights: Path, tmp_path: Path) -> None:
 
     for folder, options in ((tmp_path / "new", {}), (nights, {"scope": "queue"})):
         assert "these options" in why(folder, **options)
-    with publish_lock.hold(Warehouse(NO_SPARK, str(nights)), 60) as (warehouse, _):
+    with publish_lock.hold(without_spark(nights), 60) as (warehouse, _):
         assert "in_memory_messages" in audit.step(warehouse, config(nights))["not_judged_again"]
     with held(nights) as warehouse:
         warehouse.replace(PACKETS, warehouse.read_local(PACKETS).slice(1))

@@ -10,16 +10,15 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from pipeline import ingest_more
 from pyspark.sql import SparkSession
 from tiers import merge_needs
+from warehouses import config, looked_at
 
 from jobs.engine import on_spark
 from jobs.engine.engine import Engine, T
 from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark, Rows
 from jobs.replaying.conversations import Conversations, unite
-from jobs.replaying.decoding import decode_table
 from jobs.replaying.flow import Options, replay
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.simulator import simulate
@@ -28,13 +27,12 @@ from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.judging import PIECE_BYTES
-from schemas.messages import DECODED_TABLES, MESSAGES
+from schemas.messages import MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Scope
 from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row
 from udfs.derive.frames import Derivation, Frames, Work, to_frame
 from udfs.derive.tables import schema_of
-from udfs.passes.options import IngestOptions
 
 WRITTEN = (VERDICTS, ENDS, TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS)
 LOST = 0.1
@@ -74,11 +72,7 @@ def in_memory(spark: SparkSession, tables: Frames) -> InMemory:
 def night(folder: Path, **options: Any) -> InProcess:
     """Returns the tables of a simulated night."""
     simulate(str(folder), 5, 300, **options)
-    engine = InProcess()
-    ingest_more(engine, [str(path) for path in sorted(folder.glob("*.pcap"))], IngestOptions())
-    packets = engine.read(PACKETS)
-    for table in DECODED_TABLES:
-        engine.replace(table, decode_table(engine, packets, table, None))
+    engine = looked_at(config(folder, folder / "*.pcap"))
     if options.get("both_ends"):
         _lose_packets(engine)
     return engine

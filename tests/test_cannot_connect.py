@@ -5,9 +5,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from gold_rows import with_keys
 from pages import report
 from pipeline import ingest
+from replay_tables import with_keys
 from warehouses import derived
 from wiretap import (
     ACK,

@@ -13,6 +13,7 @@ import pytest
 import wiretap
 from pipeline import WHOLE, frames, ingest_more, stream
 from random_packets import any_packet, damaged, user_message
+from table_frames import sorted_rows
 from test_framing import hostile_stream
 from tiers import merge_needs
 from wiretap import ACK, PSH, Sent, conversation, fast_open, goodbye, handshake, msmq, pcap
@@ -27,6 +28,8 @@ from udfs.passes.options import IngestOptions
 from udfs.tcp.overlap import Overlap
 
 TABLES = (CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
+OF_A_RUN = ("ingested_at", "first_instance", "tails", "state")
+"""Columns that tell of the run that wrote a row."""
 
 
 def same(
@@ -40,7 +43,8 @@ def same(
     for night in order:
         ingest_more(nights, [uris[at] for at in night], options)
     for table in TABLES:
-        assert sorted_rows(nights.read(table)) == sorted_rows(once.read(table)), table.name
+        one, other = (sorted_rows(of.read(table), *OF_A_RUN) for of in (nights, once))
+        assert one == other, table.name
 
 
 def written(folder: Path, captures: list[bytes]) -> list[str]:
@@ -49,14 +53,6 @@ def written(folder: Path, captures: list[bytes]) -> list[str]:
     for uri, data in zip(uris, captures, strict=True):
         Path(uri).write_bytes(data)
     return uris
-
-
-_OF_A_RUN = ("ingested_at", "first_instance", "tails", "state")
-"""Columns that tell of the run that wrote a row."""
-
-
-def sorted_rows(rows: pl.DataFrame) -> list[str]:
-    return sorted(repr({name: row[name] for name in row if name not in _OF_A_RUN}) for row in rows.to_dicts())
 
 
 def cut(rng: random.Random, sent: list[bytes], nights: int) -> list[bytes]:

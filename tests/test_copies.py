@@ -10,11 +10,9 @@ from pathlib import Path
 
 import plain_copies
 import pytest
-from gold_rows import finding_of, plain, with_keys
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Row, difference, differences, read
 from pyspark.sql import SparkSession
-from replay_tables import NULL, T0, Replayed, Tables, replay
-from replay_tables import rows_of as attributes_of
+from replay_tables import plain
 from test_operations import killed_after
 from tiers import merge_needs
 from warehouses import all_rows, config, rows
@@ -97,78 +95,3 @@ def test_a_run_killed_right_after_it_named_copies_ends_as_if_it_never_had_been(
     assert rows(tmp_path, "books") != rows(processed, "books")
     nightly.run(spark, given)
     assert all_rows(tmp_path) == all_rows(processed)
-
-
-# --- scenes of how traffic was captured: at both ends, by clocks that differ, on legs of routers ----------------------
-
-SECOND = 1_000_000_000
-A, B, ROUTER, SOURCE = (f"00000000-0000-0000-0000-00000000000{n}" for n in range(1, 5))
-LEGS: dict[str, tuple[list[str], int, int]] = {
-    "10.0.1.1": ([], 0, 1),
-    "10.0.1.2": ([B], 0, 0),
-    "10.0.1.3": ([ROUTER], 1, 0),
-    "10.0.1.4": ([B, ROUTER], 0, 1),
-}
-"""The queue managers that handshakes name at an address; how many messages for B pass through it, or may do so."""
-
-
-def add_legs(tables: Tables) -> None:
-    """Adds connections without a handshake: one message names its queue manager, and one has a direct format name."""
-    for address, (elsewhere, *_) in LEGS.items():
-        tables.stream(f"{address}>", "10.0.1.9", address)
-        for at, source, named in ((1, f"{SOURCE} {address}", B), (2, f"{A} {address}", NULL)):
-            tables.message((f"{address}>", at), T0 + at, (1, 1, 0), source_queue_manager=source)
-            tables.rows["messages"][-1] |= {"queue_manager_address": named, "message_id": f"{source}\\1"}
-        for number, server in enumerate(elsewhere, 1):
-            tables.connection(f"{address} {number}", "10.0.1.8", address)
-            tables.handshake(f"{address} {number}", "elsewhere", server)
-
-
-def add_captures_of_both_ends(tables: Tables) -> None:
-    """Adds one conversation of five messages, of which each end lacks some; the near end's clock is 7 s ahead."""
-    for end, host, late, lacking, length in (
-        ("far", "10.0.0.1", 0, (3,), 100),
-        ("near", "192.168.0.1", 7, (2, 4), 200),
-    ):
-        begun = {
-            "first_captured_at": T0 // 1000 + late * 1_000_000,
-            "missing_bytes": length,
-            "recovered_bytes": 500 - length,
-        }
-        tables.stream(f"{end}>", host, "10.0.0.9", initial_seq=77, **begun)
-        tables.stream(f"{end}<", "10.0.0.9", host, initial_seq=88, **begun | {"missing_bytes": 0})
-        tables.handshake(end, A, B)
-        for row in tables.rows["handshakes"][-2:]:
-            row["time_stamp_ms"] = 5
-        for at in range(5):
-            if at in lacking:
-                tables.unread(f"{end}>", 100 * at, 100)
-            else:
-                ns = T0 + (at + late) * SECOND
-                key = f"{end}>", 100 * at
-                tables.message(key, ns, (1, at + 1, at), source_queue_manager=SOURCE, capture_id=end)
-
-
-@pytest.fixture(scope="module")
-def united() -> Replayed:
-    tables = Tables()
-    add_legs(tables)
-    add_captures_of_both_ends(tables)
-    return replay(tables.sources())
-
-
-def test_sessions_leave_out_copies_and_say_what_passes_through(united: Replayed) -> None:
-    sessions = {row.session_id: row for row in attributes_of(united.sessions)}
-    both = sessions[f"{A}->{B}"]
-    assert (both.connections, both.transactional, both.missing_bytes) == (1, 5, 0)
-    for address, (_, passing, unknown) in LEGS.items():
-        session = sessions[f"10.0.1.9->{address}"]
-        assert (session.transactional, session.passing_through, session.receiver_unknown) == (2, passing, unknown)
-
-
-def test_a_finding_names_what_was_captured_twice(united: Replayed) -> None:
-    twice = [finding_of(with_keys(row)) for row in plain(united.findings) if row["kind"] == FindingKind.CAPTURED_TWICE]
-    assert {one.session_id: (one.severity, one.messages, one.witness) for one in twice} == {
-        f"{A}->{B}": ("info", 1, ("far>@0", "near>@0")),
-        f"{B}->{A}": ("info", 1, ("far<@0", "near<@0")),
-    }

@@ -9,17 +9,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from random_packets import GUIDS, Result, Stored, any_packet, batch, damaged, each_alone, stored, tables
 from tiers import merge_needs
 from worked_examples import EXAMPLES, PUBLISHED, RECEIVER, SENDER, SID
 
+from jobs.engine.in_process import InProcess
+from jobs.replaying.decoding import quarantine_of
 from jobs.simulator import build
 from schemas.ingest import PacketType
 from schemas.messages import DECODED_TABLES
 from schemas.violations import Fault, Violation
 from schemas.wire import QueueType
+from udfs.derive.frames import to_frame
 from udfs.msmq import identifiers
 from udfs.msmq.batch import PacketBatch
 from udfs.msmq.decode import DecodedBatch, utf16_texts
@@ -341,6 +345,14 @@ def test_acknowledgments_are_told_by_queue_label_class_and_size(
         "message_class": 0xFF,
     } | changes
     assert decoded(build.user_message(RECEIVER, **arguments))["packet_type"] is packet_type
+
+
+def test_the_first_bytes_of_a_packet_that_cannot_be_decoded_are_kept() -> None:
+    packets = to_frame(pa.Table.from_batches([batch([kept(b"12345")])])).with_columns(packet_type=pl.lit("unknown"))
+    (found,) = quarantine_of(InProcess(), packets, 3).to_dicts()
+    named = {"stage": "decode", "frame_number": 0, "stream_offset": 0, "length": 5, "raw": b"123"}
+    assert found | named == found
+    assert all((found["reason"], found["detail"]))
 
 
 def test_a_worker_with_a_copy_of_the_table_finds_the_rows() -> None:

@@ -9,11 +9,10 @@ import plain_outcomes
 import polars as pl
 import pytest
 import replayer
-from gold_rows import finding_of, plain
 from plain_finding import Rows
 from plain_message_findings import message_findings
-from replay_tables import NULL, T0, TABLES, Tables, fates, frame, replay
-from test_outcomes import outcomes_of, rows_of
+from replay_tables import NULL, T0, Replayed, Tables, fates, finding_of, plain, replay, with_keys
+from test_outcomes import outcomes_of
 from tiers import merge_needs
 
 from jobs.engine.in_process import InProcess
@@ -34,9 +33,9 @@ class Scene(Tables):
         for row, seq in zip(self.rows["streams"][-2:], begun, strict=True):
             row |= {"initial_seq": seq, "mid_stream": seq is None}
 
-    def established(self, name: str, client: str, booted_ms: int, **columns: Any) -> None:
+    def established(self, name: str, client: str, booted_ms: int, server: str = NULL, **columns: Any) -> None:
         """Adds an EstablishConnection and its response."""
-        self.handshake(name, client, NULL)
+        self.handshake(name, client, server)
         for row in self.rows["handshakes"][-2:]:
             row.update({"time_stamp_ms": booted_ms, "capture_id": None, "last_frame": 1}, **columns)
 
@@ -48,10 +47,6 @@ class Scene(Tables):
         """Adds an OrderAck of a number."""
         place = {"stream_offset": offset, "capture_id": capture, "last_frame": 1, "acknowledged_message_id": None}
         self.ack(stream, ns, (1 << 63, number), **place | columns)
-
-    def frame(self, name: str) -> pl.DataFrame:
-        """Returns the rows of a table."""
-        return frame(TABLES[name], self.rows[name])
 
     def unite(self) -> Conversations[pl.DataFrame]:
         """Returns the united tables."""
@@ -123,6 +118,66 @@ def test_most_connections_of_a_crowd_are_compared_with_none() -> None:
     assert [ahead for _, _, ahead in copies_of(alike.unite()) or ()] == [0] * 2 * (crowd - 2)
     assert copies_of(one_packet.unite()) is not None
     assert ("near>", "far>", 0) in (copies_of(one_stream.unite()) or ())
+
+
+# --- one night: a conversation that was captured at both ends, and legs of routers ------------------------------------
+
+A, B, ROUTER, SOURCE = (f"00000000-0000-0000-0000-00000000000{n}" for n in range(1, 5))
+LEGS: dict[str, tuple[list[str], int, int]] = {
+    "10.0.1.1": ([], 0, 1),
+    "10.0.1.2": ([B], 0, 0),
+    "10.0.1.3": ([ROUTER], 1, 0),
+    "10.0.1.4": ([B, ROUTER], 0, 1),
+}
+"""The queue managers that handshakes name at an address; how many messages for B pass through it, or may do so."""
+
+
+@pytest.fixture(scope="module")
+def replayed() -> Replayed:
+    """Of five messages, each end lacks some; the near end's clock is 7 s ahead.
+
+    On a connection to each of the LEGS, without a handshake, one message names B, and one has a direct format name.
+    """
+    scene = Scene()
+    for end, host, late, lacking in (("far", "10.0.0.1", 0, (3,)), ("near", "192.168.0.1", 7, (2, 4))):
+        lost = 100 * len(lacking)
+        scene.begun(end, host, recovered_bytes=500 - lost, first_captured_at=T0 // 1000 + late * 1_000_000)
+        scene.rows["streams"][-2]["missing_bytes"] = lost
+        scene.established(end, A, 5, B)
+        for at in range(5):
+            if at in lacking:
+                scene.unread(f"{end}>", 100 * at, 100)
+            else:
+                scene.sent(f"{end}>", 100 * at, T0 + (at + late) * SECOND, at + 1, end, source_queue_manager=SOURCE)
+    for address, (elsewhere, *_) in LEGS.items():
+        scene.stream(f"{address}>", "10.0.1.9", address)
+        for at, source, named in ((1, f"{SOURCE} {address}", B), (2, f"{A} {address}", NULL)):
+            names = {"source_queue_manager": source, "queue_manager_address": named, "message_id": f"{source}\\1"}
+            scene.sent(f"{address}>", at, T0 + at, 1, "c", **names)
+        for number, server in enumerate(elsewhere, 1):
+            scene.connection(f"{address} {number}", "10.0.1.8", address)
+            scene.handshake(f"{address} {number}", "elsewhere", server)
+    return replay(scene.sources())
+
+
+def test_sessions_leave_out_copies_and_say_what_passes_through(replayed: Replayed) -> None:
+    sessions = {row["session_id"]: row for row in replayed.sessions.to_dicts()}
+    names = ("connections", "transactional", "missing_bytes", "passing_through", "receiver_unknown")
+    found = {session: tuple(row[name] for name in names) for session, row in sessions.items()}
+    expected = {f"10.0.1.9->{address}": (1, 2, 0, *legs) for address, (_, *legs) in LEGS.items()}
+    assert found == expected | {f"{A}->{B}": (1, 5, 0, 0, 0)}
+
+
+def test_a_finding_names_what_was_captured_twice(replayed: Replayed) -> None:
+    rows = [row for row in plain(replayed.findings) if row["kind"] == FindingKind.CAPTURED_TWICE]
+    twice = {one.session_id: (one.severity, one.messages, one.witness) for one in map(finding_of, map(with_keys, rows))}
+    assert twice == {
+        f"{A}->{B}": ("info", 1, ("far>@0", "near>@0")),
+        f"{B}->{A}": ("info", 1, ("far<@0", "near<@0")),
+    }
+
+
+# --- random nights, and the second computation ------------------------------------------------------------------------
 
 
 def random_night(seed: int) -> Scene:
@@ -227,7 +282,7 @@ def test_both_replays_agree_on_what_was_captured_twice(seed: int) -> None:
     )
     replayed = replay(scene.sources())
     assert fates(replayed.verdicts) == {own.get(key, key): fate for key, fate in expected.items()}
-    outcomes, said = outcomes_of(replayed)[0], plain_outcomes.outcomes(rows_of(replayed))[0]
+    outcomes, said = outcomes_of(replayed)[0], plain_outcomes.outcomes(replayed.verdicts.to_dicts())[0]
     assert {message: outcomes.get(message, "delivered") for message in said} == said
     second = set(message_findings(plain(replayed.verdicts), plain(replayed.outcomes), {}))
     found = set(map(finding_of, plain(replayed.internal_findings)))

@@ -1,94 +1,69 @@
 """The packets of a witness: their roles, and their order."""
 
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import polars as pl
+from table_frames import rows_of
 
 from schemas.explained import FOUND
 from schemas.ingest import CAPTURES, PACKETS
 from schemas.replay import FINDINGS, VERDICTS
-from schemas.table import RowType
 from udfs.derive.tables import schema_of
 from udfs.derive.witness import find_frames, places_of, with_frames
 
-Row = Mapping[str, Any]
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 A, B = "10.0.0.1:50000>10.0.0.9:1801#0", "[fd00::2]:50001>10.0.0.9:1801#0"
+JUDGED = {
+    "in_order": "accepted",
+    "new_sequence": "accepted",
+    "gap_expired": "accepted",
+    "duplicate": "duplicate",
+    "out_of_order": "refused",
+    "unknown": "not_judged",
+}
+"""Verdicts of the messages on stream A, at offsets 0 to 5, and the roles of these; the last one was captured first."""
+WITNESSES: dict[str, tuple[list[str | None] | None, list[tuple[str, str]]]] = {
+    "all": ([f"{A}@{at}" for at in range(6)], [(f"{A}@{at}", role) for at, role in enumerate(JUDGED.values())][::-1]),
+    "of two streams": (
+        [f"{A}@0", f"{B}@1", f"{A}@5"],
+        [(f"{A}@5", "not_judged"), (f"{B}@1", "order_ack"), (f"{A}@0", "accepted")],
+    ),
+    "twice": ([f"{A}@0"] * 2, [(f"{A}@0", "accepted")] * 2),
+    "not found, and without a time": (
+        [f"{A}@0", f"{A}@99", f"{B}@2"],
+        [(f"{A}@99", "not_found"), (f"{B}@2", "user_message"), (f"{A}@0", "accepted")],
+    ),
+    "none": ([], []),
+    "null": (None, []),
+    "null among them": ([None, f"{A}@0"], [(f"{A}@0", "accepted")]),
+}
+"""Keys of witnesses, and the keys and roles of the packets that they list."""
 
 
-def frame(rows_of: RowType, rows: Sequence[Row] = ()) -> pl.DataFrame:
-    return pl.DataFrame(list(rows), schema_of(rows_of))
-
-
-def after(seconds: int | None) -> datetime | None:
-    return None if seconds is None else BEGAN + timedelta(seconds=seconds)
-
-
-CAPTURED = frame(CAPTURES.arrow, [{"capture_id": "c", "uri": "night.pcap"}])
-
-
-def packet(stream: str, offset: int, at: int | None = None, **others: Any) -> Row:
-    place = {"stream_id": stream, "stream_offset": offset, "captured_at": after(at)}
-    return {**place, "packet_type": "user_message", "capture_id": "c", "first_frame": offset + 1, **others}
-
-
-def judged(stream: str, offset: int, verdict: str) -> Row:
-    return {"stream_id": stream, "stream_offset": offset, "verdict": verdict}
-
-
-def test_the_role_of_a_packet_is_its_verdict_or_its_type() -> None:
-    verdicts = ("in_order", "new_sequence", "gap_expired", "duplicate", "out_of_order", "unknown")
-    packets = [packet(A, at) for at in range(len(verdicts))] + [
-        packet(A, 10, packet_type="order_ack"),
-        packet(A, 11, capture_id="not listed"),
-        packet(A, 12),
-        packet(B, 3),
-    ]
-    keys = pl.DataFrame({"witness": [[f"{A}@{at}" for at in (*range(6), 10)], [f"{A}@{at}" for at in (3, 11, 99)], []]})
-    every_verdict = frame(VERDICTS.arrow, [judged(A, at, one) for at, one in enumerate(verdicts)] + [judged(B, 3, "x")])
-    places = places_of(rows=keys)
-    of_places = frame(PACKETS.arrow, packets).join(places, on=("stream_id", "stream_offset"), how="semi")
-    found = find_frames(of_places, every_verdict, CAPTURED)
-    shown = dict(found.select("key", pl.col("packet").struct.field("role")).rows())
-    roles = ["accepted"] * 3 + ["duplicate", "refused", "not_judged", "order_ack", "user_message"]
-    assert shown == dict(zip([f"{A}@{at}" for at in (*range(6), 10, 11)], roles, strict=True))
-    assert found.height == len(shown)
-    assert min(places.rows()) == (A, 0)
-    assert places.height == len(shown) + 1
-
-
-def test_a_witness_lists_packets_in_order_of_time() -> None:
-    packets = frame(PACKETS.arrow, [packet(A, 0, 5), packet(A, 7, 3), packet(B, 1, 4), packet(B, 2, None)])
-    rows = frame(
-        FOUND,
-        [
-            {"kind": "all", "witness": [f"{A}@0", f"{A}@7", f"{B}@1"]},
-            {"kind": "twice", "witness": [f"{A}@0", f"{A}@0"]},
-            {"kind": "not found", "witness": [f"{A}@0", f"{A}@8", f"{B}@2"]},
-            {"kind": "none", "witness": []},
-            {"kind": "null", "witness": None},
-            {"kind": "null among them", "witness": [None, f"{A}@7"]},
-        ],
+def test_a_witness_lists_packets_in_order_of_time_with_their_roles() -> None:
+    places = [{"stream_id": A, "stream_offset": at} for at in range(6)]
+    packets = rows_of(
+        PACKETS,
+        *(place | {"captured_at": BEGAN - timedelta(seconds=at)} for at, place in enumerate(places)),
+        {"stream_id": B, "stream_offset": 1, "captured_at": BEGAN - timedelta(seconds=3), "packet_type": "order_ack"},
+        {"stream_id": B, "stream_offset": 2, "capture_id": "not listed"},
+        {"stream_id": B, "stream_offset": 3},
+        packet_type="user_message",
+        capture_id="c",
+        first_frame=7,
     )
-    frames = find_frames(packets, frame(VERDICTS.arrow), CAPTURED)
-    told = with_frames(rows, frames)
+    verdicts = rows_of(VERDICTS, *(place | {"verdict": one} for place, one in zip(places, JUDGED, strict=True)))
+    rows = [{"kind": kind, "witness": keys} for kind, (keys, _) in WITNESSES.items()]
+    found = pl.DataFrame(rows, schema_of(FOUND))
+    wanted = places_of(rows=found)
+    assert sorted(wanted.rows()) == [*((A, at) for at in (*range(6), 99)), (B, 1), (B, 2)]
+    captures = rows_of(CAPTURES, {"capture_id": "c", "uri": "night.pcap"})
+    frames = find_frames(packets.join(wanted, on=wanted.columns, how="semi"), verdicts, captures)
+    told = with_frames(found, frames)
     assert told.schema == schema_of(FINDINGS.arrow)
-    shown = {
-        row["kind"]: [f"{one['stream_id']}@{one['stream_offset']}" for one in row["witness"]] for row in told.to_dicts()
-    }
-    assert shown == {
-        "all": [f"{A}@7", f"{B}@1", f"{A}@0"],
-        "twice": [f"{A}@0", f"{A}@0"],
-        "not found": [f"{A}@8", f"{B}@2", f"{A}@0"],
-        "none": [],
-        "null": [],
-        "null among them": [f"{A}@7"],
-    }
-    witness = told.filter(pl.col("kind") == "not found")["witness"].to_list()[0]
-    assert [(one["role"], one["uri"], one["frame_number"]) for one in witness] == [
-        ("not_found", None, None),
-        ("user_message", "night.pcap", 3),
-        ("user_message", "night.pcap", 1),
-    ]
+    for row in told.to_dicts():
+        shown = [(f"{one['stream_id']}@{one['stream_offset']}", one["role"]) for one in row["witness"]]
+        assert shown == WITNESSES[row["kind"]][1]
+        for (key, role), one in zip(shown, row["witness"], strict=True):
+            uri = "night.pcap" if role != "not_found" and key != f"{B}@2" else None
+            assert (one["uri"], one["frame_number"]) == (uri, None if role == "not_found" else 7)

@@ -19,6 +19,7 @@ import wiretap
 from pipeline import ingest
 from random_packets import any_packet, damaged, tables, user_message
 from tiers import merge_needs
+from warehouses import CAPTURES
 from wiretap import ACK, PSH, Record, Sent, records
 
 from jobs import cli
@@ -29,7 +30,6 @@ from schemas.table import BOOL, STRING, TIMESTAMP
 from schemas.violations import Fault, Violation
 from udfs.passes.options import IngestOptions
 
-CAPTURES = Path(__file__).parent / "captures"
 OMITTED = {
     *NOT_IN_RAW,
     *("ack_type", "handshake_type"),  # packet_type

@@ -12,19 +12,18 @@ import pytest
 from bench_nights import BYTES_PER_MESSAGE, HEADING
 from document import pages
 from pyspark.sql import SparkSession
+from test_replay import fates_in_order, sent_in_order
 
 from jobs import cli
 from jobs.app.command import Summary
 from jobs.app.command_line import command_parser
 from jobs.app.config import DECLARED, DEFAULTS
 from schemas import wire
-from schemas.replay import Verdict
 from schemas.tables import TABLES
 from schemas.violations import Fault, Violation
 from udfs.capture.files import EXPANSION_LIMIT
 from udfs.derive.conversations.copies import MOST_ALIKE
 from udfs.derive.replay import acks, marks
-from udfs.replay.acceptance import Message, State, accept, after
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -105,17 +104,17 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", [*WRITTEN, *sorted(GENERATED)], ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    for target, anchor in _LINK.findall(page.read_text()):
+def test_links_files_and_targets_that_a_page_names_are_there(page: Path) -> None:
+    text = page.read_text()
+    for target, anchor in _LINK.findall(text):
         there = page.parent / target if target else page
         assert there.exists(), target
         assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
-
-
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_files_that_a_page_names_are_there(page: Path) -> None:
-    named = [*_PATH.findall(page.read_text()), *(f"tests/{name}.py" for name in _TEST.findall(page.read_text()))]
+    named = [*_PATH.findall(text), *(f"tests/{name}.py" for name in _TEST.findall(text))]
     assert [path for path in named if not (ROOT / path).exists()] == []
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for command in re.findall(r"^make ([a-z -]+)|`make ([a-z -]+)", text, re.MULTILINE):
+        assert set("".join(command).split()) <= targets, command
 
 
 def test_pages_and_decisions_that_the_code_names_are_there() -> None:
@@ -137,13 +136,6 @@ def test_pages_stay_short_together() -> None:
     written = (page.read_text().partition(HEADING)[0] for page in WRITTEN)
     words = (word for text in written for word in text.split() if re.search(r"\w", word))
     assert sum(1 for _ in words) <= _MOST_WORDS
-
-
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_targets_of_make_are_there(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for command in re.findall(r"^make ([a-z -]+)|`make ([a-z -]+)", page.read_text(), re.MULTILINE):
-        assert set("".join(command).split()) <= targets, command
 
 
 def test_figures_on_pages_are_those_of_the_program() -> None:
@@ -172,25 +164,15 @@ def test_figures_on_pages_are_those_of_the_program() -> None:
         assert [part for part in parts if part not in page] == [], name
 
 
-def test_the_worked_trace_is_what_the_rule_does() -> None:
+def test_the_worked_trace_is_what_the_replay_does() -> None:
     page = (DOCS / "how-the-replay-decides.md").read_text()
     rows = re.findall(r"^\| \d+ \| S(\d) \| (\d) \| (\d) \| (yes|no) \| `(\w+)` \|(.*)\|$", page, re.MULTILINE)
     assert len(rows) == 12
-    state, accepted_before = State(0, 0, 0), set()
-    for sequence, number, previous, accepted, verdict, why in rows:
-        message = Message(int(sequence), int(number), int(previous), 0)
-        skipped = message.number - (state.number if message.sequence == state.sequence else 0) - 1
-        takes = accept(state, message)
-        if not takes:
-            expected = Verdict.DUPLICATE if message[:2] in accepted_before else Verdict.OUT_OF_ORDER
-        elif skipped:
-            expected = Verdict.GAP_EXPIRED
-        else:
-            expected = Verdict.IN_ORDER if message.sequence == state.sequence else Verdict.NEW_SEQUENCE
-        assert (accepted, verdict) == ("yes" if takes else "no", expected.value)
-        assert f"`gap_size` is {skipped}" in why or expected is not Verdict.GAP_EXPIRED
-        accepted_before |= {message[:2]} if takes else set()
-        state = after(state, message)
+    sent = ((int(sequence), int(number), int(previous)) for sequence, number, previous, *_ in rows)
+    fates = fates_in_order(sent_in_order(*sent))
+    for (*_, accepted, verdict, why), (*_, takes, found, _, skipped, _) in zip(rows, fates, strict=True):
+        assert (accepted, verdict) == ("yes" if takes else "no", found)
+        assert not skipped or f"`gap_size` is {skipped}" in why
 
 
 def test_options_on_the_pages_are_there() -> None:

@@ -2,23 +2,21 @@
 
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import polars as pl
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
-from test_local_commits import any_rows, created, held, sorted_rows
+from table_frames import sorted_rows
+from test_local_commits import any_rows, created, held
+from warehouses import without_spark
 
 from jobs.app.errors import ConflictError
 from jobs.warehouse import local_commits
 from jobs.warehouse.gone import Gone, from_offsets, with_values
-from jobs.warehouse.store import Warehouse
 from schemas.ingest import PACKETS, STREAMS
 from schemas.table import Table
 from udfs.derive.tables import schema_of
-
-NO_SPARK: Any = None
 
 
 def rows_at(table: Table, *places: tuple[str, int]) -> pl.DataFrame:
@@ -105,7 +103,7 @@ def test_known_keys_are_found_by_stream(tmp_path: Path) -> None:
     """A stream's name may have a quote."""
     place = created(None, tmp_path, PACKETS)
     local_commits.write(place, PACKETS, rows_at(PACKETS, ("a", 0), ("a", 7), ("b'", 3)), held)
-    keys = Warehouse(NO_SPARK, str(tmp_path)).read_keys(PACKETS, rows_at(PACKETS, ("b'", 99), ("c", 1)))
+    keys = without_spark(tmp_path).read_keys(PACKETS, rows_at(PACKETS, ("b'", 99), ("c", 1)))
     assert keys.to_dicts() == [{"stream_id": "b'", "stream_offset": 3}]
 
 
@@ -117,7 +115,7 @@ def test_what_came_and_went_since_a_version(tmp_path: Path) -> None:
     old = local_commits.files(place)
     local_commits.write(place, PACKETS, more, held)
     local_commits.replace_rows(place, PACKETS, with_values(first.slice(0, 1).select(PACKETS.key)), more[:0], held)
-    warehouse = Warehouse(NO_SPARK, str(tmp_path))
+    warehouse = without_spark(tmp_path)
     found = warehouse.differences(PACKETS, 1, PACKETS.names, 1 << 20)
     assert found is not None
     assert sorted_rows(found[0]) == sorted_rows(more)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from oracle import Key
 from pipeline import WHOLE, balance, ingest
+from warehouses import CAPTURES
 from wiretap import msmq
 
-CAPTURES = Path(__file__).with_name("captures")
 CLIENT, SERVER = "10.83.0.1", ("10.83.0.2", 1801)
 TEXT = random.Random(39).randbytes(257) * 200
 SIZES = (16, 100, 700, 3000, 40_000)

@@ -22,6 +22,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
+from table_frames import sorted_rows
 
 from jobs.app.errors import ConflictError, JobError
 from jobs.warehouse import local_commits, log
@@ -76,11 +77,6 @@ def any_rows(draw: Random, table: Table, many: int) -> pl.DataFrame:
         ]
         columns.append(pa.array([None if column.nullable and draw.random() < 0.3 else v for v in values], field.type))
     return to_frame(pa.table(columns, schema))
-
-
-def sorted_rows(rows: pl.DataFrame) -> list[str]:
-    """Returns the rows in an order of their own: a table has none."""
-    return sorted(map(repr, rows.to_dicts()))
 
 
 def created(spark: Any, folder: Path, table: Table) -> str:
@@ -332,11 +328,11 @@ def test_without_hard_links_nothing_is_committed(tmp_path: Path) -> None:
 
 
 HOSTILE = (
-    "plain",
     "a\u2028b\u2029c\u0085d",
     "DIRECT=OS:\U00020bb7野家\\private$\\q",
-    'it\'s "x" ${env:HOME}',
+    'it\'s `x` "y" \\ ../../etc/passwd ${env:HOME} ${spark.app.name} $(reboot) <script>',
     "\ue000\U0001f600",
+    "two\nlines \x1b[31mred \u202egnp",
 )
 
 

@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 from plain_replay import variant
 from pyspark.sql import SparkSession
-from warehouses import CAPTURES, config
+from warehouses import CAPTURES, config, looked_at
 from warehouses import rows as rows_of_night
 
 from jobs import cli
-from jobs.app.capture_listing import capture_files, stamps
-from jobs.app.config import Config
+from jobs.app.capture_listing import stamps
 from jobs.engine.in_process import InProcess
 from jobs.simulator import simulate
 from jobs.steps import nightly
@@ -41,24 +40,12 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Captures of the demonstration: a branch that is stuck and one that is cloned."""
-    folder = tmp_path_factory.mktemp("demo")
-    simulate(str(folder), 1, 0, is_demo=True)
-    return folder
-
-
 @pytest.fixture(autouse=True)
 def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     monkeypatch.setenv("TMPDIR", str(folder))
     return folder
-
-
-def looked_at(options: Config) -> InProcess:
-    return derive_tables(stamps(capture_files(options.captures)), options)
 
 
 def look(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> dict[str, Any]:
@@ -73,8 +60,8 @@ def plain(engine: InProcess, table: Table) -> list[dict[str, Any]]:
     return sorted(kept, key=repr)
 
 
-def test_it_tells_what_happened_and_proves_it(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["look", str(demo)]) == 0
+def test_it_tells_what_happened_and_proves_it(demonstration: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["look", str(demonstration)]) == 0
     said = capsys.readouterr().out
     assert said.startswith("21 messages were lost")
     assert "What to do: " in said
@@ -84,21 +71,21 @@ def test_it_tells_what_happened_and_proves_it(demo: Path, capsys: pytest.Capture
     assert "report" not in said
 
 
-def test_all_of_it_is_one_json_object(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = look(capsys, demo)
+def test_all_of_it_is_one_json_object(demonstration: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = look(capsys, demonstration)
     incidents = said["rows"]["incidents"]
     assert said["incidents"] == Counter(row["outcome"] for row in incidents)
     assert sum(said["findings"].values()) == len(said["rows"]["findings"])
     assert all(isinstance(row["tx_sequence_id"], str) for row in said["rows"]["outcomes"])
     for row, told in zip(incidents, said["worst_incidents"], strict=False):
-        assert {Path(packet["uri"]).parent for packet in row["witness"]} == {demo}
+        assert {Path(packet["uri"]).parent for packet in row["witness"]} == {demonstration}
         assert (row["incident_id"], [one["frame_number"] for one in row["witness"]]) == (
             *(told["incident_id"], [one["frame_number"] for one in told["proof"]]),
         )
 
 
-def test_it_needs_no_spark_and_leaves_nothing(demo: Path, temporary: Path, tmp_path: Path) -> None:
-    options = ["look", str(demo), "--out", str(tmp_path / "page.html"), "--fail-on", "lost"]
+def test_it_needs_no_spark_and_leaves_nothing(demonstration: Path, temporary: Path, tmp_path: Path) -> None:
+    options = ["look", str(demonstration), "--out", str(tmp_path / "page.html"), "--fail-on", "lost"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run(
         [sys.executable, "-c", _NO_SPARK, *options],
@@ -129,8 +116,8 @@ def test_it_needs_no_spark_and_leaves_nothing(demo: Path, temporary: Path, tmp_p
         pytest.param(["/no/such/capture"], 2, id="no such capture"),
     ],
 )
-def test_exit_codes(arguments: Sequence[str], code: int, demo: Path) -> None:
-    assert cli.main(["look", str(demo), *arguments]) == code
+def test_exit_codes(arguments: Sequence[str], code: int, demonstration: Path) -> None:
+    assert cli.main(["look", str(demonstration), *arguments]) == code
 
 
 def test_captures_have_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,9 +144,11 @@ def test_captures_that_memory_cannot_hold_are_for_nightly(
     assert "in memory" in said
 
 
-def test_a_capture_that_grows_is_read_as_it_was(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_capture_that_grows_is_read_as_it_was(
+    demonstration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     capture = tmp_path / "now.pcap"
-    shutil.copy(min(demo.glob("*.pcap*")), capture)
+    shutil.copy(min(demonstration.glob("*.pcap*")), capture)
     options = config(Path(), capture)
     files = stamps([str(capture)])
     with capture.open("ab") as file:

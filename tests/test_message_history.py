@@ -4,13 +4,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import polars as pl
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from tiers import merge_needs
-from warehouses import rows
+from warehouses import in_duckdb, rows
 
 from schemas.history import MESSAGE_HISTORY, SOURCES, SQL, spark_sql
 from schemas.outcomes import OUTCOMES
@@ -26,11 +24,7 @@ def by_spark(spark: SparkSession, warehouse: Path) -> list[Row]:
 
 
 def by_duckdb(warehouse: Path) -> list[Row]:
-    connection = duckdb.connect()
-    connection.execute("SET TimeZone = 'UTC'")
-    for table in SOURCES:
-        connection.register(table.name, DeltaTable(str(warehouse / table.name)).to_pyarrow_dataset())
-    return list(connection.sql(SQL).to_arrow_table().to_pylist())
+    return list(in_duckdb(warehouse).table(MESSAGE_HISTORY.name).to_arrow_table().to_pylist())
 
 
 def by_polars(warehouse: Path) -> list[Row]:

@@ -2,17 +2,15 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from random import Random
-from typing import Any
 
-import duckdb
 import pytest
 from deltalake import DeltaTable
+from plain_replay import expected, truths
 from pyspark.sql import SparkSession
 from test_damage import captured
-from warehouses import CAPTURES, all_rows, config, rows
+from warehouses import CAPTURES, all_rows, config, in_duckdb, rows
 from wiretap import damaged
 
 from jobs.app import command
@@ -23,41 +21,16 @@ from jobs.app.summary_text import for_people
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import decode, in_memory, ingest, nightly
 from jobs.steps.headline import NOT_TOLD
-from schemas.history import SQL
+from schemas.history import MESSAGE_HISTORY
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.outcomes import Outcome, count_column
 from schemas.tables import TABLES
 
 
-def truth_of(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of verdicts in the form of a truth file."""
-    before = verdict["incoming_tx_sequence_id"]
-    return {
-        "id": str(verdict["tx_sequence_id"]),
-        "no": verdict["tx_sequence_number"],
-        "prev": verdict["previous_tx_sequence_number"],
-        "accepted": verdict["accepted"],
-        "verdict": verdict["verdict"],
-        "reason": verdict["reason"],
-        "gap": verdict["gap_size"],
-        "reject": verdict["reject_count"],
-        "before": before if before is None else [str(before), verdict["incoming_tx_sequence_number"]],
-        "mid": int(verdict["message_id"].rpartition("\\")[2]),
-    }
-
-
 def assert_truth(warehouse: Path, truth: Path) -> None:
     verdicts = sorted(rows(warehouse, "verdicts"), key=lambda row: row["replay_order"])
-    scopes = json.loads(truth.read_text())
-    for scope in scopes:
-        found = [
-            truth_of(row)
-            for row in verdicts
-            if row["source_queue_manager"] == scope["source_queue_manager"]
-            and row["destination_queue"] == scope.get("destination_queue", row["destination_queue"])
-        ]
-        assert found == scope["rows"]
-    assert len(verdicts) == sum(len(scope["rows"]) for scope in scopes)
+    of_scopes = expected(json.loads(truth.read_text()))
+    assert truths(verdicts, {source for source, queue in of_scopes if queue is not None}) == of_scopes
 
 
 def test_every_verdict_of_a_capture_and_of_a_ring_buffer_is_the_truth(
@@ -98,10 +71,8 @@ def test_the_literal_reading_judges_arrivals_and_tells_nothing_else(
     assert "131 judged" in page
     before_sessions = page.partition('id="sessions"')[0]
     assert not [words for words in ("Nothing was lost", "There are none", "messages lost") if words in before_sessions]
-    tables = duckdb.connect()
-    for name in (table.name for table in TABLES):
-        tables.register(name, DeltaTable(str(tmp_path / name)).to_pyarrow_table())
-    found = tables.sql(SQL).aggregate("outcome, lost, stuck, sum(arrivals)").fetchall()
+    history = in_duckdb(tmp_path).table(MESSAGE_HISTORY.name)
+    found = history.aggregate("outcome, lost, stuck, sum(arrivals)").fetchall()
     assert found == [(None, None, None, verdicts.total())]
 
 

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from warehouses import CAPTURES, all_rows, rows
+from warehouses import CAPTURES, all_rows, rows, without_spark
 from warehouses import config as any_config
 
 from jobs.app.config import Config
@@ -36,7 +36,6 @@ from schemas.table import Table
 from schemas.tables import REPLAYED, TABLES
 from udfs.derive.tables import schema_of
 
-NO_SPARK: Any = None
 GAP = pl.DataFrame([("s", 1, 2)], schema_of(STREAM_GAPS.arrow), orient="row")
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
 
@@ -216,7 +215,7 @@ def test_a_write_that_meets_another_commit_is_a_conflict(spark: SparkSession, tm
 
 def test_a_run_taken_for_dead_cannot_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publish_lock, "_mark_of", lambda _: Mark(None))  # as on another machine
-    tables = Warehouse(NO_SPARK, str(tmp_path))
+    tables = without_spark(tmp_path)
 
     def write_twice() -> None:
         with publish_lock.hold(tables, 0) as (held, _):  # 0 seconds make every run silent
@@ -233,7 +232,7 @@ def test_a_run_taken_for_dead_cannot_write(tmp_path: Path, monkeypatch: pytest.M
 
 def test_tables_are_derived_once_from_the_same_sources_and_options(tmp_path: Path) -> None:
     """A table without rows too; and again when the options or a source changed, or the table was written since."""
-    tables, nothing = Warehouse(NO_SPARK, str(tmp_path)), schema_of(SEQUENCES.arrow).to_frame()
+    tables, nothing = without_spark(tmp_path), schema_of(SEQUENCES.arrow).to_frame()
 
     def derived(meanwhile: Callable[[], None] = lambda: None, **options: Any) -> bool:
         with publish_lock.hold(tables, 3600) as (held, _):

@@ -22,17 +22,7 @@ from udfs.derive.outcomes.slots import cut_packets
 from udfs.tcp.connections import Direction
 from udfs.tcp.overlap import acked_bytes
 
-READ = (
-    *("scope_key", "source_queue_manager", "message_id", "content_hash", "tx_sequence_id", "tx_sequence_number"),
-    *("previous_tx_sequence_number", "replay_order", "incoming_tx_sequence_id", "incoming_tx_sequence_number"),
-    *("accepted", "verdict", "evidence", "final_ack_class", "covered_at", "captured_at", "assumed"),
-    *("missing_runs", "behind_gap", "session_id", "stream_id", "stream_offset"),
-)
 Found = tuple[dict[Message, str], set[Run]]
-
-
-def rows_of(replayed: Replayed) -> list[Row]:
-    return replayed.verdicts.select(READ).to_dicts()
 
 
 def outcomes_of(replayed: Replayed) -> Found:
@@ -272,7 +262,7 @@ def test_two_computations_agree(tables: Tables) -> None:
     with_cut.rows |= tables.rows | {"streams": [dict(row) for row in tables.rows["streams"]]}
     cut_off(with_cut, cut)
     replayed = replay(with_cut.sources())
-    rows, found = rows_of(replayed), outcomes_of(replayed)
+    rows, found = replayed.verdicts.to_dicts(), outcomes_of(replayed)
     assert list(disagreements(rows, found, cut))[:3] == []
     assert unbalanced(replayed) == []
     given = Counter(found[0].values()) + Counter(run[2] for run in found[1])
@@ -280,7 +270,7 @@ def test_two_computations_agree(tables: Tables) -> None:
 
 
 def test_counts_are_those_of_all_messages_and_numbers(replayed: Replayed) -> None:
-    messages, runs = plain_outcomes.outcomes(rows_of(replayed))
+    messages, runs = plain_outcomes.outcomes(replayed.verdicts.to_dicts())
     expected = Counter(messages.values())
     for *_, outcome, first, last in runs:
         expected[outcome] += last - first + 1

@@ -24,17 +24,11 @@ from pages import (
     STOCK,
     Tables,
     limited_report,
-    morning_tables,
     names_of,
     report,
 )
 
 from jobs.app.logs import printable
-
-
-@pytest.fixture(scope="module")
-def morning(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return morning_tables(tmp_path_factory.mktemp("morning"))
 
 
 @pytest.fixture(scope="module")

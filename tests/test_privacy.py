@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from test_local_commits import HOSTILE
 
 from jobs.app import command
 from jobs.app.command import Summary
@@ -21,18 +22,6 @@ from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAME_COLUMNS
 from udfs.msmq.pseudonyms import pseudonymize, pseudonymize_columns
 
 KEY = "a secret of the operators"
-HOSTILE = [
-    "it's",
-    "`x`",
-    'a"b',
-    "two\nlines",
-    "\x1b[31mred",
-    "../../etc/passwd",
-    "$(reboot)",
-    "<script>",
-    "\u202egnp",
-    "é",
-]
 
 
 def test_equal_names_stay_equal_and_unreadable() -> None:

@@ -3,13 +3,13 @@
 tests/test_agreement.py compares it with a second replayer.
 """
 
-from collections import Counter
 from random import Random
 from typing import Any
 
 import pytest
 from random_troubles import troubled
-from replay_tables import T0, Replayed, Row, Tables, fates, replay, rows_of
+from replay_tables import T0, Replayed, Row, Tables, attributes_of, fates, replay
+from table_frames import sorted_rows
 
 from schemas.replay import Reading, Scope
 from udfs.replay import groups
@@ -80,7 +80,7 @@ def test_messages_in_order_are_few_rows_on_the_way_to_their_verdicts() -> None:
 
 
 def verdict_of(replayed: Replayed) -> Rows:
-    return {(row.stream_id, row.stream_offset): row for row in rows_of(replayed.verdicts)}
+    return {(row.stream_id, row.stream_offset): row for row in attributes_of(replayed.verdicts)}
 
 
 # --- batches ----------------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_nothing_depends_on_where_batches_and_pieces_of_rows_end(size: int, monk
     assert {"verdicts", "outcomes", "findings", "incidents"} < whole.keys()
     for name, table in whole.items():
         assert table.height > 0
-        assert Counter(map(repr, cut[name].to_dicts())) == Counter(map(repr, table.to_dicts())), name
+        assert sorted_rows(cut[name]) == sorted_rows(table), name
 
 
 def test_nothing_is_made_of_nothing() -> None:
@@ -147,7 +147,7 @@ A, B_, C = (f"{digit * 8}-1234-5678-9abc-def012345678" for digit in "abc")
 
 def ends_of(tables: Tables) -> dict[str, Row]:
     """Returns ENDS by stream."""
-    return {row.stream_id: row for row in rows_of(replay(tables.sources()).stream_ends)}
+    return {row.stream_id: row for row in attributes_of(replay(tables.sources()).stream_ends)}
 
 
 def test_without_knowing_who_opened_a_connection_guids_have_no_side() -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pages import LISTED, ORDERS, Tables, limited_report, morning_tables, names_of, said
+from pages import LISTED, ORDERS, Tables, limited_report, names_of, said
 from pages import report as page_of
 from pyspark.sql import SparkSession
 from tiers import merge_needs
+from warehouses import config
 from weeks import write_empty, write_nights
 
 from jobs.app.config import Config
@@ -25,10 +26,6 @@ from jobs.report_page.arrange import shows, witnesses
 from jobs.steps import page, report
 from jobs.warehouse.store import Warehouse
 from udfs.derive.report.rows import Row
-
-
-def config(warehouse: Path, **options: Any) -> Config:
-    return Config.load({"warehouse": str(warehouse)} | options, None)
 
 
 @pytest.mark.parametrize("of_one", merge_needs([False], [False, True]))
@@ -184,11 +181,6 @@ def test_a_number_used_again_is_shown_with_both_message_ids() -> None:
 
 
 # --- what the page says of a morning with a clone and a stuck branch ------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def morning(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return morning_tables(tmp_path_factory.mktemp("morning"))
 
 
 @pytest.fixture(scope="module")

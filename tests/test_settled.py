@@ -1,14 +1,13 @@
 """A night judges what is new, and its tables are those of one replay of everything."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from histories import History, differences, of_captures, of_rows
-from replay_tables import T0, Tables, frame
-from table_frames import TABLE
+from replay_tables import T0, Tables
+from scenes import Event, event
+from table_frames import rows_of
 from tiers import seeds
 
 from jobs.simulator import simulate
@@ -50,7 +49,7 @@ def test_nights_of_the_literal_reading_are_judged_as_a_whole(tmp_path: Path) -> 
     assert list(differences(made, expected)) == []
 
 
-# --- what comes after the `yield` of a scene is a second night, which changes what the first one settled --------------
+# --- a second night changes what the first one settled ----------------------------------------------------------------
 
 _S = 1_000_000_000
 GUID = "01234567-89ab-cdef-0123-456789abcdef"
@@ -75,222 +74,140 @@ class Nights(Tables):
         """Adds an OrderAck."""
         self.ack(stream, T0 + at * _S, (sequence, number), stream_offset=at)
 
+    def gone(self, table: str, **columns: Any) -> None:
+        """Takes away the rows of a table that have these values."""
+        self.rows[table] = [row for row in self.rows[table] if columns.items() - row.items()]
 
-Scene = Callable[[Nights], Iterator[None]]
-SCENES: list[tuple[Scope, Scene]] = []
-
-
-def scene(scope: Scope = Scope.QUEUE) -> Callable[[Scene], Scene]:
-    def add(one: Scene) -> Scene:
-        SCENES.append((scope, one))
-        return one
-
-    return add
+    def changed(self, table: str, **columns: Any) -> None:
+        """Changes the first row of a table."""
+        self.rows[table][0].update(columns)
 
 
-@scene()
-def what_passed_a_refused_message_is_known(t: Nights) -> Iterator[None]:
-    for name, at in (("A>", 0), ("C>", 5), ("B>", 30)):
-        t.opened(name, at=at)
-    t.unread("B>", 0, 5)
-    t.sent("A>", (10, 7, 1, 0), (20, 7, 3, 2))
-    t.sent("C>", (60, 8, 1, 0), (61, 9, 1, 0))
-    yield
-    t.rows["stream_gaps"].clear()
-    t.sent("C>", (70, 9, 2, 1), begin=40)
-
-
-def _from_a_gap(t: Nights) -> None:
-    t.connection("A", "a", "r")
-    t.sent("A>", (10, 7, 2, 1), (20, 8, 1, 0), (30, 9, 1, 0))
-    t.acked("A<", 31, 9, 1)
-
-
-@scene(Scope.SESSION)
-def an_order_ack_from_before_all_messages_comes(t: Nights) -> Iterator[None]:
-    _from_a_gap(t)
-    yield
-    t.acked("A<", 5, 6, 3)
-
-
-@scene(Scope.SESSION)
-def an_order_ack_from_before_all_messages_goes(t: Nights) -> Iterator[None]:
-    _from_a_gap(t)
-    t.acked("A<", 5, 6, 3)
-    yield
-    t.rows["acks"].pop()
-
-
-def _shared_session(t: Nights) -> None:
-    t.connection("A", "a", "r")
-    t.connection("B", "b", "r")
-    t.sent("A>", (1, 7, 1, 0), (2, 8, 1, 0), (3, 9, 1, 0))
-    t.sent("B>", (1, 7, 1, 0), source_queue_manager="other", destination_queue="x")
-    t.acked("B<", 5, 7, 1)
-    t.acked("A<", 4, 9, 1)
-
-
-@scene()
-def a_sender_is_new_to_a_session_with_order_acks_for_anyone(t: Nights) -> Iterator[None]:
-    _shared_session(t)
-    yield
-    t.sent("B>", (50, 10, 1, 0), begin=90, destination_queue="q2")
-
-
-@scene()
-def a_session_has_too_many_senders_for_that(t: Nights) -> Iterator[None]:
-    _shared_session(t)
-    for nth in range(15):
-        t.sent("B>", (1, 100 + nth, 1, 0), begin=10 * nth, source_queue_manager=f"o{nth}", destination_queue="x")
-    yield
-    t.sent("B>", (50, 300, 1, 0), begin=900, source_queue_manager="o99", destination_queue="x")
-
-
-@scene(Scope.SESSION)
-def a_message_follows_a_range_behind_what_was_the_last_one(t: Nights) -> Iterator[None]:
-    t.opened("A>")
-    t.opened("C>", at=5)
-    t.unread("C>", 50, 5)
-    t.sent("C>", (10, 7, 1, 0))
-    t.sent("A>", (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
-    yield
-    t.sent("C>", (200, 10, 1, 0), begin=100)
-
-
-@scene(Scope.SESSION)
-def a_silent_stream_has_its_first_message(t: Nights) -> Iterator[None]:
-    t.opened("A>")
-    t.opened("C>", at=15)
-    t.unread("C>", 5, 5)
-    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
-    yield
-    t.sent("C>", (200, 10, 1, 0), begin=100)
-
-
-def with_one_known_receiver(t: Nights) -> None:
-    """Connection A leads to receiver R; nothing names the receiver of stream B."""
-    t.connection("A", "a", "r")
-    t.opened("B>", dst="x")
-    t.handshake("A", "ga", "R")
-
-
-@scene()
-def an_address_has_a_name_so_that_messages_passed_through(t: Nights) -> Iterator[None]:
-    with_one_known_receiver(t)
-    t.sent("A>", (10, 7, 1, 0), (20, 7, 3, 2), (30, 8, 1, 0), (40, 9, 1, 0), queue_manager_address="R")
-    t.sent("B>", (15, 11, 2, 1), queue_manager_address="R")
-    yield
-    t.connection("D", "z", "x")
-    t.handshake("D", "gz", "other")
-
-
-@scene()
-def a_message_that_may_be_on_its_way_comes_late(t: Nights) -> Iterator[None]:
-    with_one_known_receiver(t)
-    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0), queue_manager_address="R")
-    yield
-    t.sent("B>", (15, 11, 2, 1), queue_manager_address="R")
-
-
-@scene()
-def a_message_names_whom_messages_on_their_way_name(t: Nights) -> Iterator[None]:
-    with_one_known_receiver(t)
-    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0))
-    t.sent("B>", (15, 11, 2, 1), queue_manager_address="R")
-    yield
-    t.sent("A>", (50, 9, 2, 1), begin=90, queue_manager_address="R")
-
-
-@scene()
-def an_address_has_two_names_so_that_messages_on_their_way_may_be_for_anyone(t: Nights) -> Iterator[None]:
-    t.connection("D", "z", "x")
-    t.handshake("D", "gz", "R")
-    for name, src, dst in (("B>", "b", "r"), ("A>", "a", "x"), ("Y>", "c", "y")):
-        t.opened(name, src, dst)
-    t.sent("B>", (10, 7, 1, 0), (20, 8, 1, 0))
-    t.sent("Y>", (15, 11, 2, 1), queue_manager_address="R")
-    t.sent("A>", (30, 9, 1, 0), queue_manager_address="R")
-    t.sent("A>", (40, 10, 1, 0), begin=50)
-    yield
-    t.connection("E", "z", "x")
-    t.handshake("E", "gz", "other")
-
-
-@scene()
-def a_second_receiver_has_a_state_of_its_own(t: Nights) -> Iterator[None]:
-    t.connection("A", "a", "r")
-    t.handshake("A", "ga", GUID)
-    t.sent("A>", (10, 7, 1, 0), (20, 7, 5, 1), (25, 7, 3, 2), (30, 8, 1, 0), (40, 9, 1, 0))
-    yield
-    t.connection("B", "a", "r2")
-    t.handshake("B", "ga", GUID.replace("0", "f"))
-    t.sent("B>", (50, 10, 1, 0))
-
-
-@scene(Scope.SESSION)
-def a_message_comes_after_one_that_never_moved_the_state(t: Nights) -> Iterator[None]:
-    t.connection("A", "a", "r")
-    t.acked("A<", 1, 9, 5)
-    t.sent("A>", (10, 6, 5, 4), (20, 9, 6, 5))
-    yield
-    t.sent("A>", (50, 9, 9, 8), begin=40)
-
-
-@scene(Scope.SESSION)
-def one_of_two_that_were_accepted_goes(t: Nights) -> Iterator[None]:
-    t.opened("A>")
-    t.opened("B>", src="b", dst="r2")
-    t.sent("A>", (10, 7, 1, 0), message_id=r"source\5")
-    t.sent("A>", (20, 8, 1, 0), (30, 9, 1, 0), begin=10)
-    t.sent("B>", (11, 107, 1, 0), message_id=r"source\5")
-    t.sent("B>", (21, 108, 1, 0), begin=10)
-    yield
-    t.rows["messages"] = [row for row in t.rows["messages"] if row["tx_sequence_id"] != 107]
-
-
-@scene()
-def the_state_falls_to_that_of_a_sequence_that_was_settled(t: Nights) -> Iterator[None]:
-    t.opened("A>")
-    t.opened("B>", at=25)
-    t.unread("B>", 0, 5)
-    t.sent("A>", (10, 7, 1, 0), (20, 8, 1, 0))
-    t.sent("B>", (30, 9, 2, 1), begin=10)
-    yield
-    t.rows["stream_gaps"].clear()
-
-
-LATER: dict[str, Callable[[Nights], None]] = {
-    "a message without a time": lambda t: t.sent("A>", (None, 10, 1, 0), begin=90),
-    "a message before others on another stream": lambda t: t.sent("B>", (35, 9, 2, 1)),
-    "a message at a lower offset": lambda t: t.sent("A>", (60, 10, 1, 0), begin=15),
-    "a message that another queue had": lambda t: t.sent(
-        "B>", (50, 20, 1, 0), message_id=r"source\701", destination_queue="other"
+opened, sent, acked, unread = (event(one) for one in (Nights.opened, Nights.sent, Nights.acked, Nights.unread))
+connection, handshake = event(Nights.connection), event(Nights.handshake)
+gone, changed = event(Nights.gone), event(Nights.changed)
+A = connection("A", "a", "r")
+FROM_A_GAP = (A, sent("A>", (10, 7, 2, 1), (20, 8, 1, 0), (30, 9, 1, 0)), acked("A<", 31, 9, 1))
+ONE_KNOWN_RECEIVER = (A, opened("B>", dst="x"), handshake("A", "ga", "R"))
+"""Nothing names the receiver of stream B."""
+FOUR_MESSAGES = (A, opened("B>"), sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0)))
+"""They arrived in order."""
+SCENES: dict[str, tuple[Scope, tuple[Event, ...], tuple[Event, ...]]] = {
+    "an OrderAck from before all messages comes": (Scope.SESSION, FROM_A_GAP, (acked("A<", 5, 6, 3),)),
+    "an OrderAck from before all messages goes": (
+        Scope.SESSION,
+        (*FROM_A_GAP, acked("A<", 5, 6, 3)),
+        (gone("acks", stream_offset=5),),
     ),
-    "an end without acknowledgment of the bytes": lambda t: t.rows["streams"][0].update(closed=True, acked_bytes=5),
+    "a sender is new to a session with OrderAcks for anyone": (
+        Scope.QUEUE,
+        (
+            *(A, connection("B", "b", "r")),
+            sent("A>", (1, 7, 1, 0), (2, 8, 1, 0), (3, 9, 1, 0)),
+            sent("B>", (1, 7, 1, 0), source_queue_manager="other", destination_queue="x"),
+            *(acked("B<", 5, 7, 1), acked("A<", 4, 9, 1)),
+        ),
+        (sent("B>", (50, 10, 1, 0), begin=90, destination_queue="q2"),),
+    ),
+    "a message follows a range behind what was the last one": (
+        Scope.SESSION,
+        (
+            *(opened("A>"), opened("C>", at=5), unread("C>", 50, 5)),
+            sent("C>", (10, 7, 1, 0)),
+            sent("A>", (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0)),
+        ),
+        (sent("C>", (200, 10, 1, 0), begin=100),),
+    ),
+    "a silent stream has its first message": (
+        Scope.SESSION,
+        (
+            *(opened("A>"), opened("C>", at=15), unread("C>", 5, 5)),
+            sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0)),
+        ),
+        (sent("C>", (200, 10, 1, 0), begin=100),),
+    ),
+    "an address has a name, so that messages passed through": (
+        Scope.QUEUE,
+        (
+            *ONE_KNOWN_RECEIVER,
+            sent("A>", (10, 7, 1, 0), (20, 7, 3, 2), (30, 8, 1, 0), (40, 9, 1, 0), queue_manager_address="R"),
+            sent("B>", (15, 11, 2, 1), queue_manager_address="R"),
+        ),
+        (connection("D", "z", "x"), handshake("D", "gz", "other")),
+    ),
+    "a message that may be on its way comes late": (
+        Scope.QUEUE,
+        (*ONE_KNOWN_RECEIVER, sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0), queue_manager_address="R")),
+        (sent("B>", (15, 11, 2, 1), queue_manager_address="R"),),
+    ),
+    "a message names whom messages on their way name": (
+        Scope.QUEUE,
+        (
+            *ONE_KNOWN_RECEIVER,
+            sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0)),
+            sent("B>", (15, 11, 2, 1), queue_manager_address="R"),
+        ),
+        (sent("A>", (50, 9, 2, 1), begin=90, queue_manager_address="R"),),
+    ),
+    "a second receiver has a state of its own": (
+        Scope.QUEUE,
+        (
+            *(A, handshake("A", "ga", GUID)),
+            sent("A>", (10, 7, 1, 0), (20, 7, 5, 1), (25, 7, 3, 2), (30, 8, 1, 0), (40, 9, 1, 0)),
+        ),
+        (connection("B", "a", "r2"), handshake("B", "ga", GUID.replace("0", "f")), sent("B>", (50, 10, 1, 0))),
+    ),
+    "a message comes after one that never moved the state": (
+        Scope.SESSION,
+        (A, acked("A<", 1, 9, 5), sent("A>", (10, 6, 5, 4), (20, 9, 6, 5))),
+        (sent("A>", (50, 9, 9, 8), begin=40),),
+    ),
+    "one of two that were accepted goes": (
+        Scope.SESSION,
+        (
+            *(opened("A>"), opened("B>", src="b", dst="r2")),
+            sent("A>", (10, 7, 1, 0), message_id=r"source\5"),
+            sent("A>", (20, 8, 1, 0), (30, 9, 1, 0), begin=10),
+            sent("B>", (11, 107, 1, 0), message_id=r"source\5"),
+            sent("B>", (21, 108, 1, 0), begin=10),
+        ),
+        (gone("messages", tx_sequence_id=107),),
+    ),
+    "the state falls to that of a sequence that was settled": (
+        Scope.QUEUE,
+        (
+            *(opened("A>"), opened("B>", at=25), unread("B>", 0, 5)),
+            sent("A>", (10, 7, 1, 0), (20, 8, 1, 0)),
+            sent("B>", (30, 9, 2, 1), begin=10),
+        ),
+        (gone("stream_gaps"),),
+    ),
+    "a message without a time": (Scope.QUEUE, FOUR_MESSAGES, (sent("A>", (None, 10, 1, 0), begin=90),)),
+    "a message before others on another stream": (Scope.QUEUE, FOUR_MESSAGES, (sent("B>", (35, 9, 2, 1)),)),
+    "a message at a lower offset": (Scope.QUEUE, FOUR_MESSAGES, (sent("A>", (60, 10, 1, 0), begin=15),)),
+    "a message that another queue had": (
+        Scope.QUEUE,
+        FOUR_MESSAGES,
+        (sent("B>", (50, 20, 1, 0), message_id=r"source\701", destination_queue="other"),),
+    ),
+    "an end without acknowledgment of the bytes": (
+        Scope.QUEUE,
+        FOUR_MESSAGES,
+        (changed("streams", closed=True, acked_bytes=5),),
+    ),
 }
-"""Messages that come in a later night, after four that arrived in order on stream A."""
+"""What a first night brought, and what a second one brought or took away."""
 
 
-def after_four_messages(t: Nights, later: str) -> Iterator[None]:
-    t.connection("A", "a", "r")
-    t.opened("B>")
-    t.sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0))
-    t.rows["packets"] = [{"stream_id": "A>", "stream_offset": offset, "size": 10} for offset in (0, 10, 20, 30)]
-    yield
-    LATER[later](t)
-
-
-NAMES = (*(nights.__name__ for _, nights in SCENES), *LATER)
-SCENES += [(Scope.QUEUE, partial(after_four_messages, later=later)) for later in LATER]
-
-
-@pytest.mark.parametrize(("scope", "nights"), SCENES, ids=NAMES)
-def test_a_second_night_changes_what_the_first_one_settled(scope: Scope, nights: Scene) -> None:
-    rows, history = Nights(), History(scope)
-    rows.rows["captures"] = [{"capture_id": "c", "uri": "c.pcap"}]
-    going_on = nights(rows)
-    for _ in range(2):
-        next(going_on, None)
-        made = history.go_on({table: frame(TABLE[table], of) for table, of in rows.rows.items()})
+@pytest.mark.parametrize("name", SCENES)
+def test_a_second_night_changes_what_the_first_one_settled(name: str) -> None:
+    scope, *nights = SCENES[name]
+    there, history = Nights(), History(scope)
+    there.rows["captures"] = [{"capture_id": "c", "uri": "c.pcap"}]
+    there.rows["packets"] = [{"stream_id": "A>", "stream_offset": offset, "size": 10} for offset in (0, 10, 20, 30)]
+    for night in nights:
+        for happens in night:
+            happens(there)
+        made = history.go_on({table: rows_of(table, *of) for table, of in there.rows.items()})
     expected, _ = history.replay(None)
     assert list(differences(made, expected)) == []

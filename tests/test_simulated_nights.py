@@ -10,13 +10,11 @@ import pytest
 from night_truth import OF_CONNECTIONS, SITUATIONS, STORIES, told
 from plain_replay import CLOCK_STEP
 from tiers import merge_needs, seeds
+from warehouses import config, looked_at
 
-from jobs.app.capture_listing import capture_files, stamps
-from jobs.app.config import Config
 from jobs.app.names import Names
 from jobs.simulator import TRUTH, demo, simulate
 from jobs.steps import page
-from jobs.steps.look import derive_tables
 from jobs.steps.summary import summary
 from schemas.replay import FindingKind as K
 
@@ -94,8 +92,8 @@ def test_a_machine_that_takes_over_is_not_suspected() -> None:
 def test_the_report_lists_what_was_accepted_from_each_machine(tmp_path: Path, story: str) -> None:
     with mock.patch.object(demo, "STORIES", STORIES[story]):
         simulate(str(tmp_path), 1, 0, is_demo=True)
-    asked = Config.load({"captures": [f"{tmp_path}/*.pcap"], "warehouse": "w"}, None)
-    engine = derive_tables(stamps(capture_files(asked.captures)), asked)
+    asked = config(Path("w"), tmp_path / "*.pcap")
+    engine = looked_at(asked)
     values = page.values(engine, asked, "w", Names())
     listed = [dict(zip(values["data"]["columns"], row, strict=False)) for row in values["data"]["lists"]["accepted"]]
     found = Counter(row["first_address"] for row in listed)

@@ -3,11 +3,8 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from warehouses import rows
 
@@ -57,12 +54,3 @@ def test_message_history_is_there_over_a_folder(
     asked_of(block)
     counted = dict(re.findall(r"(\w+)\s*[│┆|]\s*(\d+)", capfd.readouterr().out))
     assert counted == {"delivered": "523", "pending": "124", "displaced": "21", "awaited": "1", "expired_unseen": "1"}
-
-
-def test_duckdb_makes_a_float_of_a_sequence_id_and_its_text_is_the_way_around(demo: Path) -> None:
-    verdicts: Any = DeltaTable(str(demo / "verdicts")).to_pyarrow_dataset()
-    connection = duckdb.connect()
-    connection.register("verdicts", verdicts)
-    frame = connection.sql("SELECT tx_sequence_id, tx_sequence FROM verdicts").df()
-    there = {row["tx_sequence_id"] for row in rows(demo, "verdicts")}
-    assert frame["tx_sequence_id"].nunique() < frame["tx_sequence"].nunique() == len(there)

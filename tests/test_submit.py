@@ -19,7 +19,6 @@ from jobs.steps import nightly
 
 ROOT = Path(__file__).parents[1]
 CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-CAPTURE = ROOT / "tests" / "captures" / "orders.pcapng"
 
 
 def archive_in(folder: Path) -> Path:
@@ -102,8 +101,9 @@ def test_all_of_the_zip_can_be_read_from_it(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_job_of_the_zip_runs_under_spark_submit(tmp_path: Path) -> None:
-    options = ("--captures", CAPTURE, "--warehouse", tmp_path / "warehouse", "--fail-on", "duplicate")
-    code, summary = submit(bare_python(tmp_path / "bare"), tmp_path, *of_zip(tmp_path, "nightly"), *options)
+    places = ("--captures", CAPTURES / "orders.pcapng", "--warehouse", tmp_path / "warehouse")
+    job = (*of_zip(tmp_path, "nightly"), *places, "--fail-on", "duplicate")
+    code, summary = submit(bare_python(tmp_path / "bare"), tmp_path, *job)
     assert code == 3
     assert summary["transactional_messages"] == 131
     assert summary["books"]["unbalanced"] == 0

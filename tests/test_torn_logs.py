@@ -4,13 +4,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from test_local_commits import any_rows
-from warehouses import CAPTURES, all_rows, config, rows
+from warehouses import CAPTURES, all_rows, config, rows, without_spark
 
 from jobs.app.command import Summary
 from jobs.app.errors import JobError
@@ -43,9 +42,8 @@ def newest(place: Path) -> Path:
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A warehouse that two runs wrote without Spark: each a row of four tables. Nothing is due for a checkpoint."""
     monkeypatch.setattr(local_commits, "_CHECKPOINT_EVERY", 1000)
-    spark: Any = None
     for seed in range(2):
-        with publish_lock.hold(Warehouse(spark, str(tmp_path)), 3600) as (held, lock):
+        with publish_lock.hold(without_spark(tmp_path), 3600) as (held, lock):
             for table in (STREAM_GAPS, PACKETS, CAPTURES_TABLE, MESSAGES):
                 held.create(table)
                 held._write_here(table, any_rows(Random(seed), table, 1))
@@ -61,10 +59,9 @@ def counts(warehouse: Path) -> dict[str, int]:
 
 def refused(warehouse: Path, table: str) -> None:
     """Says that no run begins, and why."""
-    spark: Any = None
     with (
         pytest.raises(DamagedError, match=rf"of the table \S+/{table} is damaged.* Run msmq-replay repair"),
-        publish_lock.hold(Warehouse(spark, str(warehouse)), 3600),
+        publish_lock.hold(without_spark(warehouse), 3600),
     ):
         pytest.fail("a run began to write")
 
@@ -89,11 +86,10 @@ def test_a_damaged_commit_of_the_lock_is_named(small: Path, tear: str) -> None:
 )
 def test_what_is_repaired(small: Path, tear: str, table: str, undone: list[str], left: tuple[int, ...]) -> None:
     """Tables of ingest go back to the version that the run found; derived tables lose only the damaged commit."""
-    spark: Any = None
     require_whole(str(small))
     TEARS[tear](newest(small / table))
     refused(small, table)
-    with publish_lock.hold(Warehouse(spark, str(small)), 3600, mends=True) as (_, lock):
+    with publish_lock.hold(without_spark(small), 3600, mends=True) as (_, lock):
         assert [said.split(": ", 1)[1] for said in lock.rolled_back] == undone
         assert tuple(counts(small).values()) == left
     require_whole(str(small))
@@ -101,23 +97,21 @@ def test_what_is_repaired(small: Path, tear: str, table: str, undone: list[str],
 
 
 def test_a_table_of_which_no_commit_is_whole_is_set_aside_or_refused(small: Path) -> None:
-    spark: Any = None
-    with publish_lock.hold(Warehouse(spark, str(small)), 3600) as (held, _):
+    with publish_lock.hold(without_spark(small), 3600) as (held, _):
         held.create(REPLAYED[0])
     newest(small / REPLAYED[0].name).write_bytes(b"")
-    with publish_lock.hold(Warehouse(spark, str(small)), 3600, mends=True) as (held, _):
+    with publish_lock.hold(without_spark(small), 3600, mends=True) as (held, _):
         assert not held.has(REPLAYED[0])
         held.create(REPLAYED[0])
     assert held.read_local(REPLAYED[0]).is_empty()
     for version in log.versions(str(small / "packets")):
         log.entry(str(small / "packets"), version).write_bytes(b"")
     with pytest.raises(JobError, match=r"table .*/packets is damaged from its first entry on.* into a new warehouse"):
-        publish_lock._mend(Warehouse(spark, str(small)))
+        publish_lock._mend(without_spark(small))
 
 
 @pytest.mark.parametrize("tear", ["empty", "zeros", "cut"])
 def test_a_torn_checkpoint_is_named_and_repair_does_without(small: Path, tear: str) -> None:
-    spark: Any = None
     place = str(small / "packets")
     DeltaTable(place).create_checkpoint()
     require_whole(str(small))
@@ -125,26 +119,25 @@ def test_a_torn_checkpoint_is_named_and_repair_does_without(small: Path, tear: s
     TEARS[tear](checkpoint)
     with pytest.raises(DamagedError, match="/packets is damaged"):
         require_whole(str(small))
-    with publish_lock.hold(Warehouse(spark, str(small)), 3600, mends=True) as (_, lock):
+    with publish_lock.hold(without_spark(small), 3600, mends=True) as (_, lock):
         assert lock.rolled_back == []
     assert not checkpoint.exists()
     assert counts(small) == dict.fromkeys(("stream_gaps", "packets", "captures", "messages"), 2)
     checkpoint.write_bytes(b"")
     log.entry(place, 0).unlink()  # so the log does not say any more what it held
     local_commits._opened.clear()  # as in a process of its own
-    publish_lock._mend(Warehouse(spark, str(small)))
+    publish_lock._mend(without_spark(small))
     with pytest.raises(JobError, match=r"/packets cannot be read.* into a new warehouse"):
-        Warehouse(spark, str(small)).create(PACKETS)
+        without_spark(small).create(PACKETS)
 
 
 def test_rows_of_which_no_state_of_the_lock_is_known_without_are_refused(small: Path) -> None:
-    spark: Any = None
     for version in (1, 2):
         log.entry(str(small / "packets"), version).write_bytes(b"")
     for version in log.versions(str(small / "captures"))[:-1]:
         log.entry(str(small / "captures"), version).unlink()  # the states of the two runs
     with pytest.raises(JobError, match=r"Rows of packets are lost, and nothing says which\. Ingest the captures into"):
-        publish_lock._mend(Warehouse(spark, str(small)))
+        publish_lock._mend(without_spark(small))
 
 
 @pytest.mark.parametrize(

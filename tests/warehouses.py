@@ -2,13 +2,17 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import duckdb
 from deltalake import DeltaTable
 
 from jobs.app.capture_listing import capture_files, stamps
 from jobs.app.config import Config
+from jobs.engine.in_process import InProcess
 from jobs.steps.look import derive_tables
+from jobs.warehouse.store import Warehouse
+from schemas.history import MESSAGE_HISTORY, SQL
 from schemas.ingest import INTERNAL_CONNECTIONS
 from schemas.table import Table
 from schemas.tables import TABLES
@@ -37,8 +41,27 @@ def all_rows(warehouse: Path, tables: Iterable[Table] = TABLES) -> dict[str, lis
     return {table.name: rows(warehouse, table.name, without=without[table]) for table in tables}
 
 
+def in_duckdb(warehouse: Path) -> duckdb.DuckDBPyConnection:
+    """DuckDB that knows the tables, and the view of messages, by their names."""
+    found = duckdb.connect()
+    found.execute("SET TimeZone = 'UTC'")
+    for table in TABLES:
+        found.register(table.name, DeltaTable(str(warehouse / table.name)).to_pyarrow_dataset())
+    found.execute(f"CREATE VIEW {MESSAGE_HISTORY.name} AS {SQL}")
+    return found
+
+
+def without_spark(folder: Path) -> Warehouse:
+    """The warehouse in a folder, for what is done to it without Spark."""
+    return Warehouse(cast(Any, None), str(folder))
+
+
+def looked_at(options: Config) -> InProcess:
+    """The tables of captures, derived in this process."""
+    return derive_tables(stamps(capture_files(options.captures)), options)
+
+
 def derived(captures: Path | str) -> Frames:
-    """The tables of these captures, derived in this process."""
-    options = Config.load({"captures": [str(captures)], "warehouse": "w"}, None)
-    engine = derive_tables(stamps(capture_files(options.captures)), options)
+    """The rows of these tables."""
+    engine = looked_at(config(Path("w"), Path(captures)))
     return {table.name: engine.read(table) for table in TABLES}

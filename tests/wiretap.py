@@ -69,7 +69,6 @@ def ipv4(
     total: int | None = None,
     version: int = 4,
     header: int | None = None,
-    ttl: int = 64,
     identification: int = 1,
     fragment: int = 0,
     sums: bool = False,
@@ -77,7 +76,7 @@ def ipv4(
     """An IPv4 datagram; `total` and `header` are the lengths to claim; with `sums` the TCP checksum is made right."""
     length = 20 + len(options) if header is None else header
     size = 20 + len(options) + len(payload) if total is None else total
-    fields = (version << 4 | length // 4, 0, size, identification, fragment, ttl, protocol, 0)
+    fields = (version << 4 | length // 4, 0, size, identification, fragment, 64, protocol, 0)
     addresses = b"".join(ip_address(host).packed for host in hosts)
     segment = with_checksum(payload, addresses) if sums else payload
     return struct.pack(">BBHHHBBH", *fields) + addresses + options + segment
@@ -147,17 +146,19 @@ def option_header(units: int = 0) -> bytes:
 def ethernet(packet: bytes, *, kind: int | None = None, tags: Sequence[int] = (), trailer: bytes = b"") -> bytes:
     """An Ethernet frame with VLAN tags of the given types."""
     vlans = b"".join(struct.pack(">HH", tag, 7) for tag in tags)
-    return bytes(range(12)) + vlans + struct.pack(">H", _ether_type(packet, kind)) + packet + trailer
+    return (
+        bytes(range(12)) + vlans + struct.pack(">H", _ether_type(packet) if kind is None else kind) + packet + trailer
+    )
 
 
-def cooked(packet: bytes, *, kind: int | None = None) -> bytes:
+def cooked(packet: bytes) -> bytes:
     """A Linux cooked frame, version 1."""
-    return struct.pack(">HHH8sH", 0, 1, 6, bytes(8), _ether_type(packet, kind)) + packet
+    return struct.pack(">HHH8sH", 0, 1, 6, bytes(8), _ether_type(packet)) + packet
 
 
-def cooked2(packet: bytes, *, kind: int | None = None) -> bytes:
+def cooked2(packet: bytes) -> bytes:
     """A Linux cooked frame, version 2."""
-    return struct.pack(">HHIHBB8s", _ether_type(packet, kind), 0, 1, 1, 0, 6, bytes(8)) + packet
+    return struct.pack(">HHIHBB8s", _ether_type(packet), 0, 1, 1, 0, 6, bytes(8)) + packet
 
 
 def loopback(packet: bytes, *, order: str = "<", family: int = 2) -> bytes:
@@ -165,9 +166,7 @@ def loopback(packet: bytes, *, order: str = "<", family: int = 2) -> bytes:
     return struct.pack(order + "I", family) + packet
 
 
-def _ether_type(packet: bytes, kind: int | None) -> int:
-    if kind is not None:
-        return kind
+def _ether_type(packet: bytes) -> int:
     return 0x86DD if packet[:1] and packet[0] >> 4 == 6 else 0x0800
 
 
@@ -217,12 +216,11 @@ def pcap(
     return head + b"".join(pcap_record(record, order=order, ns=ns, modified=modified) for record in content)
 
 
-def block(kind: int, body: bytes, *, order: str = "<", length: int | None = None, trailer: int | None = None) -> bytes:
-    """A pcapng block; `length` and `trailer` are what to claim."""
+def block(kind: int, body: bytes, *, order: str = "<") -> bytes:
+    """A pcapng block."""
     body += bytes(-len(body) % 4)
     size = 12 + len(body)
-    lengths = (size if length is None else length, size if trailer is None else trailer)
-    return struct.pack(order + "II", kind, lengths[0]) + body + struct.pack(order + "I", lengths[1])
+    return struct.pack(order + "II", kind, size) + body + struct.pack(order + "I", size)
 
 
 def option(code: int, value: bytes, *, order: str = "<") -> bytes:
@@ -270,10 +268,10 @@ def simple(data: bytes, *, original: int | None = None, order: str = "<") -> byt
     return block(3, struct.pack(order + "I", len(data) if original is None else original) + data, order=order)
 
 
-def obsolete(data: bytes, stamp: int = NEW_YEAR * 1_000_000, *, number: int = 0, order: str = "<") -> bytes:
+def obsolete(data: bytes, stamp: int) -> bytes:
     """A Packet Block as it was before the Enhanced one."""
-    head = struct.pack(order + "HHIIII", number, 0, stamp >> 32, stamp & 0xFFFFFFFF, len(data), len(data))
-    return block(2, head + data, order=order)
+    head = struct.pack("<HHIIII", 0, 0, stamp >> 32, stamp & 0xFFFFFFFF, len(data), len(data))
+    return block(2, head + data)
 
 
 def pcapng(content: Iterable[Record], *, order: str = "<") -> bytes:
