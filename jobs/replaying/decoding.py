@@ -1,4 +1,4 @@
-"""Decodes packets, on each engine, or in a task that reads and writes files."""
+"""Decodes packets, on each engine, or in tasks that read and write files."""
 
 from collections.abc import Sequence
 
@@ -17,10 +17,10 @@ def decode_table(engine: Engine[T], packets: T, table: Table, key: bytes | None)
     return _run(engine, packets, packet_types(table), decode_packets(table, key), table.arrow)
 
 
-def decode_arrow(packets: pa.Table, table: Table, key: bytes | None) -> pa.Table:
-    """Does what `decode_table` does with Arrow tables."""
-    chosen = packets.filter(pc.is_in(packets["packet_type"], pa.array(packet_types(table))))
-    return pa.Table.from_batches(decode_packets(table, key)(chosen.to_batches()), table.arrow)
+def decode_some(table: Table, key: bytes | None) -> Pass:
+    """Returns the pass from rows of PACKETS of all types to what `decode_table` makes of them."""
+    types, work = pa.array(packet_types(table)), decode_packets(table, key)
+    return lambda batches: work(batch.filter(pc.is_in(batch["packet_type"], types)) for batch in batches)
 
 
 def quarantine_of(engine: Engine[T], packets: T, raw_kept: int) -> T:

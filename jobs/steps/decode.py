@@ -18,9 +18,10 @@ from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.parallel import run_in_parallel
 from jobs.engine.on_spark import engine_of
-from jobs.replaying.decoding import decode_arrow, decode_table, quarantine_of
+from jobs.replaying.decoding import decode_some, decode_table, quarantine_of
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
+from jobs.warehouse.local_files import reading_files
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Rows, Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
@@ -78,7 +79,10 @@ def _decode(warehouse: Warehouse, config: Config, came: Rows, went: Rows | None)
     engine, key, raw_kept = engine_of(warehouse), config.hiding_key, config.ingest.quarantine_raw_bytes
     rows: dict[Table, Rows] = {QUARANTINE: quarantine_of(engine, came, raw_kept)}
     if went is None and warehouse.is_local and not isinstance(came, pl.DataFrame):
-        warehouse.derive_in_tasks(PACKETS, DECODED_TABLES, lambda table, rows: decode_arrow(rows, table, key))
+        numbers, shares = warehouse.spread(warehouse.files(PACKETS))
+        for table in DECODED_TABLES:  # each reads all packets, of which most are for one of them
+            work = reading_files(shares, PACKETS.arrow, decode_some(table, key))
+            warehouse.replace_in_tasks(table, numbers, work)
     else:
         rows |= {table: decode_table(engine, came, table, key) for table in DECODED_TABLES}
     gone = dict.fromkeys(rows, went) | {QUARANTINE: _undecodable(went)}

@@ -32,9 +32,7 @@ from jobs.warehouse.gone import Gone, with_values
 from jobs.warehouse.local_files import (
     FILE,
     FILE_OF_ROW,
-    Derive,
     Share,
-    deriving_files,
     read_files,
     sync,
     write_file,
@@ -130,24 +128,6 @@ def write(
         replace_rows(place, table, with_values(rows.select(table.key).clear()), rows, check_lock)
     else:
         _add(place, _written(place, table, rows), check_lock, overwrite=overwrite)
-
-
-def derive_in_tasks(
-    spark: SparkSession, source: str, places: Mapping[Table, str], work: Derive, check_lock: Callable[[], None]
-) -> None:
-    """Replaces the rows of the tables in these places by what `work` makes of batches of rows of the table at `source`.
-
-    Tasks read its files, and write others, so that no row comes to the JVM.
-
-    Raises:
-        ConflictError, JobError: as `write` does.
-    """
-    before = {table: open_table(place).version() for table, place in places.items()}
-    numbers, shares = spread(spark, files(source))
-    made = _written_in_tasks(numbers, deriving_files(shares, places, work))
-    for table, version in before.items():
-        _require_version(places[table], version)
-        _add(places[table], [one for one in made if one["table"] == table.name], check_lock, overwrite=True)
 
 
 def spread(spark: SparkSession, names: Sequence[str]) -> tuple[DataFrame, Sequence[Share]]:

@@ -3,8 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -26,8 +25,8 @@ _INDEXED = 32
 _BATCH_ROWS = 10_000
 _FILE_BYTES = 128 * 2**20
 """Bytes of rows, as Arrow holds them, of which a task makes a file."""
-FILE = row(table=STRING, name=STRING, size=LONG, modified_ms=LONG, statistics=STRING)
-"""Rows about files that were written: table, name in its folder, bytes, time in ms since 1970, statistics as JSON."""
+FILE = row(name=STRING, size=LONG, modified_ms=LONG, statistics=STRING)
+"""Rows about files that were written: name in the table's folder, bytes, time in ms since 1970, statistics as JSON."""
 _AS_SCHEMA: Any = {
     "missing_columns": "insert",
     "extra_columns": "ignore",
@@ -43,8 +42,6 @@ Share = Sequence[tuple[str, int | None]]
 """What a task reads: Parquet files, of each a row group or, without one, all."""
 FILE_OF_ROW = pa.field("file_of_row", STRING)
 """The name of the file that a row is read from."""
-Derive = Callable[[Table, pa.Table], pa.Table]
-"""Returns the rows of a table that some rows of another one make."""
 _NOT_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
@@ -101,73 +98,35 @@ def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
     return {"name": file.name, **times, "statistics": _statistics(table, rows)}
 
 
-def writing_files(place: str, table: Table, work: Pass) -> Pass:
-    """Returns a pass that writes the table's rows, which `work` makes, to files, and returns rows of FILE."""
-
-    def run(batches: Batches) -> Batches:
-        files = _Files(place, table)
-        for batch in work(batches):
-            yield from files.add(pa.Table.from_batches([batch]))
-        yield from files.flush()
-
-    return run
-
-
-def deriving_files(shares: Sequence[Share], places: Mapping[Table, str], work: Derive) -> Pass:
-    """Returns a pass over numbers of shares that writes what `work` makes of their rows, and returns rows of FILE."""
-
-    def run(batches: Batches) -> Batches:
-        open_files = {table: _Files(place, table) for table, place in places.items()}
-        for batch in _read_shares(batches, shares):
-            for table, files in open_files.items():
-                yield from files.add(work(table, pa.Table.from_batches([batch])))
-        for files in open_files.values():
-            yield from files.flush()
-
-    return run
-
-
 def reading_files(shares: Sequence[Share], schema: pa.Schema, work: Pass) -> Pass:
     """Returns a pass over numbers of shares: what `work` makes of their rows, with the columns of the schema."""
 
-    def run(numbers: Batches) -> Batches:
-        read = _read_shares(numbers, shares, schema)
-        yield from work(batch.select(schema.names).cast(schema) for batch in read)
+    def read(numbers: Batches) -> Batches:
+        for name, group in (part for batch in numbers for number in batch["id"].to_pylist() for part in shares[number]):
+            file = pq.ParquetFile(name, coerce_int96_timestamp_unit="us")  # as Spark writes times
+            for batch in file.iter_batches(_BATCH_ROWS, None if group is None else [group], schema.names):
+                yield batch.select(schema.names).cast(schema)
+
+    return lambda numbers: work(read(numbers))
+
+
+def writing_files(place: str, table: Table, work: Pass) -> Pass:
+    """Returns a pass that writes the table's rows, which `work` makes, to files, and returns rows of FILE."""
+
+    def write(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([write_file(place, table, pa.Table.from_batches(batches))], FILE)
+
+    def run(batches: Batches) -> Batches:
+        waiting: list[pa.RecordBatch] = []
+        for batch in work(batches):
+            waiting += [batch] if batch.num_rows else []
+            if sum(one.nbytes for one in waiting) >= _FILE_BYTES:
+                yield write(waiting)
+                waiting = []
+        if waiting:
+            yield write(waiting)
 
     return run
-
-
-def _read_shares(numbers: Batches, shares: Sequence[Share], schema: pa.Schema | None = None) -> Batches:
-    """Yields the rows of shares; with a schema, its columns at least."""
-    columns = None if schema is None else schema.names
-    for name, group in (part for batch in numbers for number in batch["id"].to_pylist() for part in shares[number]):
-        file = pq.ParquetFile(name, coerce_int96_timestamp_unit="us")  # as Spark writes times
-        yield from file.iter_batches(_BATCH_ROWS, None if group is None else [group], columns)
-
-
-@dataclass
-class _Files:
-    """Writes a table's rows to files of about _FILE_BYTES."""
-
-    place: str
-    table: Table
-    waiting: list[pa.Table] = field(default_factory=list)
-    size: int = 0
-
-    def add(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Takes rows; yields rows of FILE about what it wrote."""
-        if rows.num_rows:
-            self.waiting.append(rows)
-            self.size += rows.nbytes
-        if self.size >= _FILE_BYTES:
-            yield from self.flush()
-
-    def flush(self) -> Iterator[pa.RecordBatch]:
-        """Writes what waits."""
-        rows, self.waiting, self.size = self.waiting, [], 0
-        if rows:
-            file = write_file(self.place, self.table, pa.concat_tables(rows))
-            yield pa.RecordBatch.from_pylist([{"table": self.table.name, **file}], FILE)
 
 
 def _require_valid(table: Table, rows: pa.Table) -> None:

@@ -19,7 +19,7 @@ from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import session_settings
 from jobs.warehouse import local_commits, log
 from jobs.warehouse.gone import Gone, with_values
-from jobs.warehouse.local_files import Derive, Share, read_files
+from jobs.warehouse.local_files import Share, read_files
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.spark_rows import (
     NO_GLOB,
@@ -169,11 +169,6 @@ class Warehouse(Tables):
         """Replaces all rows of a local table by what a pass makes of others; the tasks that make them write them."""
         place = self.location(table.name)
         local_commits.write(place, table, rows, self.check_lock, overwrite=True, work=work)
-
-    def derive_in_tasks(self, source: Table, tables: Sequence[Table], work: Derive) -> None:
-        """Replaces all rows of local tables by what `work` makes of batches of another's."""
-        places = {table: self.location(table.name) for table in tables}
-        local_commits.derive_in_tasks(self.spark, self.location(source.name), places, work, self.check_lock)
 
     def replace_here(self, table: Table, gone: Gone, rows: pl.DataFrame | None = None) -> None:
         """Replaces the rows of a local table that are gone by others, in one commit."""
