@@ -13,7 +13,6 @@ from schemas.explained import FOUND
 from schemas.replay import FindingKind
 from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.facts.arrivals import (
-    LOOKED_AT,
     SHOWN,
     choose_shown,
     late_arrivals,
@@ -84,10 +83,9 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
 
     `verdicts` are those that were judged now; a finding may show others.
     """
-    places = engine.expect_few(engine.derive(late_arrivals, verdicts=verdicts, watched=watched))
-    late = engine.join(engine.select(verdicts, *LOOKED_AT, "stream_offset"), places, PLACE, "semi")
-    asking = engine.expect_few(engine.distinct(engine.derive(scopes_below_state, verdicts=fates.unusual)))
-    sent = engine.derive(times_of_sending, verdicts=engine.join(verdicts, asking, ["scope_key"], "semi"))
+    late = engine.derive(late_arrivals, verdicts=verdicts, watched=watched)
+    asking = engine.distinct(engine.derive(scopes_below_state, verdicts=fates.unusual))
+    sent = engine.derive(times_of_sending, verdicts=verdicts, asking=asking)
     chosen = engine.derive(
         choose_shown,
         unusual=fates.unusual,

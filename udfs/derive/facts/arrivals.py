@@ -79,20 +79,16 @@ def watched_sessions(
     )
 
 
-@derives(
-    shared=("watched",),
-    columns={"verdicts": (*SENDER_THERE, *PLACE, "accepted", "acknowledged_at", "ack_latency_ms", "captured_ns")},
-    in_parts=True,
-)
+@derives(shared=("watched",), columns={"verdicts": LOOKED_AT}, in_parts=True)
 def late_arrivals(verdicts: pl.DataFrame, watched: pl.DataFrame) -> pl.DataFrame:
-    """Returns the places of accepted messages whose acknowledgment was late, or is missing and would have been seen.
+    """Returns some accepted messages whose acknowledgment was late, or is missing and would have been seen.
 
     `watched` are the rows of `watched_sessions`.
     """
     acknowledged = pl.col("acknowledged_at").is_not_null()
     is_due = acknowledged | (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_NS)
     late = verdicts.filter(pl.col("accepted") & is_late())  # few look for their session
-    return late.join(watched, on=SENDER_THERE).filter(pl.col("answers_whole") & is_due).select(PLACE)
+    return late.join(watched, on=SENDER_THERE).filter(pl.col("answers_whole") & is_due).select(LOOKED_AT)
 
 
 @derives(("scope_key",), ("watched",), {"unusual": LOOKED_AT, "late": LOOKED_AT})
@@ -221,14 +217,18 @@ def scopes_below_state(verdicts: pl.DataFrame) -> pl.DataFrame:
     return verdicts.filter(_is_below_state()).select("scope_key").unique()
 
 
-@derives(columns={"verdicts": (*_IN_SCOPE, "accepted", "reason", "sent_at", "message_id")}, in_parts=True)
-def times_of_sending(verdicts: pl.DataFrame) -> pl.DataFrame:
+@derives(
+    shared=("asking",),
+    columns={"verdicts": (*_IN_SCOPE, "accepted", "reason", "sent_at", "message_id")},
+    in_parts=True,
+)
+def times_of_sending(verdicts: pl.DataFrame, asking: pl.DataFrame) -> pl.DataFrame:
     """Returns the places of accepted messages and of those below the state, which `asks`: when they were `sent`.
 
-    That is a number in the order in which the sender sent them.
+    That is a number in the order in which the sender sent them. Scopes that are `asking` suffice.
     """
     is_below = _is_below_state()
-    some = verdicts.filter(pl.col("accepted") | is_below)
+    some = verdicts.filter(pl.col("accepted") | is_below).join(asking, on="scope_key", how="semi")
     return some.select(*_IN_SCOPE, is_below.fill_null(value=False).alias("asks"), sent_order().alias("sent"))
 
 
