@@ -84,5 +84,5 @@ def demo(spark: SparkSession, demonstration: Path, tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="session")
 def morning(demonstration: Path) -> Tables:
-    """The same tables without Spark, as the tests of the page want them."""
+    """The tables of the demonstration, made without Spark, for tests of the page."""
     return morning_tables(demonstration)

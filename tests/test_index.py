@@ -38,7 +38,7 @@ STYLES: dict[str, Callable[[list[Record]], bytes]] = {
 
 @pytest.mark.parametrize("style", STYLES)
 def test_a_split_begins_every_3000_bytes(style: str, tmp_path: Path) -> None:
-    """What they hold together is what the whole file holds (`pipeline.look`)."""
+    """The parts of a capture together hold what the whole file holds (`pipeline.look` compares them)."""
     (tmp_path / "a").write_bytes(STYLES[style](SOME))
     row = index_file(tmp_path / "a")
     found = tuple(row[name] for name in ("packet_count", "first_ns", "last_ns", "status", "reason"))

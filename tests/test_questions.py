@@ -64,7 +64,7 @@ Engines = tuple[SparkSession, duckdb.DuckDBPyConnection]
 
 
 def answers(engines: Engines, statement: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What Spark and DuckDB answer."""
+    """Returns the answers of Spark and of DuckDB."""
     spark, connection = engines
     return spark.sql(statement).toArrow().to_pylist(), connection.sql(statement).to_arrow_table().to_pylist()
 

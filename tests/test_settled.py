@@ -196,7 +196,7 @@ SCENES: dict[str, tuple[Scope, tuple[Event, ...], tuple[Event, ...]]] = {
         (changed("streams", closed=True, acked_bytes=5),),
     ),
 }
-"""What a first night brought, and what a second one brought or took away."""
+"""Cases of two nights: the rows that the first one brought, and those that the second one brought or took away."""
 
 
 @pytest.mark.parametrize("name", SCENES)

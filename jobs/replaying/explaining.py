@@ -173,11 +173,12 @@ def find_incidents(
     """
     of_sequences = (engine.select(rows, *SEQUENCE) for rows in (undelivered, findings))
     troubled = engine.expect_few(engine.distinct(engine.union(*of_sequences)))
-    of_troubled = {
-        name: engine.join(rows, troubled, SEQUENCE, "semi")
-        for name, rows in (("verdicts", unusual), ("tallies", tallies))
-    }
-    sent = engine.derive(messages_sent, **of_troubled, outcomes=undelivered)
+    sent = engine.derive(
+        messages_sent,
+        verdicts=engine.join(unusual, troubled, SEQUENCE, "semi"),
+        tallies=engine.join(tallies, troubled, SEQUENCE, "semi"),
+        outcomes=undelivered,
+    )
     seen = engine.derive(addresses_seen, tallies=tallies)
     return engine.derive_tables(
         tell_incidents, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen

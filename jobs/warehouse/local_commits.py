@@ -121,8 +121,8 @@ def write(
     if isinstance(rows, DataFrame):
         version = delta.version()
         files = _written_in_tasks(rows, writing_files(place, table, work))
-        if overwrite:
-            _require_version(place, version)
+        if overwrite and log.versions(place)[0] != version:
+            raise ConflictError(f"Something else wrote {Path(place).name} at the same time.")
         _add(place, files, check_lock, overwrite=overwrite)
     elif not overwrite and _is_scattered(table, delta):
         replace_rows(place, table, with_values(rows.select(table.key).clear()), rows, check_lock)
@@ -141,11 +141,6 @@ def spread(spark: SparkSession, names: Sequence[str]) -> tuple[DataFrame, Sequen
 def _row_groups(name: str, size: int) -> Iterable[int | None]:
     """Returns the row groups of a large file; None, which is all of them, for another one."""
     return range(pq.ParquetFile(name).num_row_groups) if size > _TASK_BYTES else [None]
-
-
-def _require_version(place: str, version: int) -> None:
-    if log.versions(place)[0] != version:
-        raise ConflictError(f"Something else wrote {Path(place).name} at the same time.")
 
 
 def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:

@@ -39,7 +39,7 @@ _AS_SCHEMA: Any = {
 }
 """How Polars makes rows of the schema from files that Spark or an older version wrote."""
 Share = Sequence[tuple[str, int | None]]
-"""What a task reads: Parquet files, of each a row group or, without one, all."""
+"""The Parquet files that one task reads: of each the number of a row group, or None for the whole file."""
 FILE_OF_ROW = pa.field("file_of_row", STRING)
 """The name of the file that a row is read from."""
 _NOT_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
@@ -118,11 +118,15 @@ def writing_files(place: str, table: Table, work: Pass) -> Pass:
 
     def run(batches: Batches) -> Batches:
         waiting: list[pa.RecordBatch] = []
+        size = 0
         for batch in work(batches):
-            waiting += [batch] if batch.num_rows else []
-            if sum(one.nbytes for one in waiting) >= _FILE_BYTES:
+            if not batch.num_rows:
+                continue
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= _FILE_BYTES:
                 yield write(waiting)
-                waiting = []
+                waiting, size = [], 0
         if waiting:
             yield write(waiting)
 

@@ -97,7 +97,7 @@ class Warehouse(Tables):
         schema = _schema(table, columns or table.names)
         if self.is_local:
             reader = read_files if self.local is None else partial(self.local.read_columns, table.name)
-            rows = reader(local_commits.files(self.location(table.name)), schema)
+            rows = reader(self.files(table), schema)
         elif self.is_new(table):
             rows = schema_of(schema).to_frame()
         else:
@@ -113,7 +113,7 @@ class Warehouse(Tables):
 
     def read_keys(self, table: Table, near: pl.DataFrame) -> pl.DataFrame:
         """Returns the keys of a local table that share the first column with one of few rows."""
-        files, first = local_commits.files(self.location(table.name)), table.key[0]
+        files, first = self.files(table), table.key[0]
         return read_files(files, _schema(table, table.key), pl.col(first).is_in(near[first].implode()))
 
     def differences(
@@ -321,7 +321,7 @@ class Warehouse(Tables):
         return replace(self, lock=lock, histories={})
 
     def _has_no_rows(self, table: Table) -> bool:
-        return not local_commits.files(self.location(table.name)) if self.is_local else self.is_new(table)
+        return not self.files(table) if self.is_local else self.is_new(table)
 
     def _there(self, rows: Rows) -> DataFrame:
         return to_spark(self.spark, rows) if isinstance(rows, pl.DataFrame) else rows

@@ -24,7 +24,7 @@ class _About(NamedTuple):
     shown_by: tuple[Outcome | Kind, ...]
     sentence: str
     needed: str = ""
-    """What to do about the cause; empty if that depends on the incident."""
+    """Says what to do about the cause. Empty where incidents with this cause need different things."""
     besides: str = ""
     """How a sentence names it as a second cause for which messages are lost or pending."""
 
