@@ -31,6 +31,7 @@ from schemas.messages import MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Scope
 from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row
+from udfs.derive.columns import PLACE
 from udfs.derive.frames import Derivation, Frames, Work, to_frame
 from udfs.derive.tables import schema_of
 
@@ -50,6 +51,7 @@ class InMemory(OnSpark):
     """Has tables in memory only."""
 
     tables: Frames = field(default_factory=dict)
+    buckets = 3
 
     def read(self, table: Table, *columns: str) -> Rows:
         """Returns the table's rows."""
@@ -200,6 +202,36 @@ def test_what_a_derivation_makes_goes_below_rows_of_a_table(spark: SparkSession)
     here, there, table = InProcess(), in_memory(spark, {}), to_spark(spark, given)
     found = there.union(table, there.derive(same, rows=table))
     assert counted(collect(found)) == counted(here.union(given, here.derive(same, rows=given)))
+
+
+def _combined(engine: Engine[T], few: pl.DataFrame) -> dict[str, T]:
+    """Returns rows of MESSAGES after each operation that tasks do with rows of files."""
+    rows = engine.with_piece(engine.where(engine.read(MESSAGES), "transactional"))
+    return {
+        "narrow": engine.select(rows, "piece", "message_id", from_stream="stream_id"),
+        **{how: engine.join(rows, few, ["stream_id"], how) for how in ("inner", "left", "semi", "anti")},
+        "many": engine.join(rows, engine.read(MESSAGES, "stream_id", "stream_offset"), PLACE, "semi"),
+        "both": engine.union(rows, few),
+        "last_sent": engine.derive(Derivation(_last_sent(), ("source_queue_manager",)), rows=rows),
+    }
+
+
+def _last_sent() -> Callable[..., pl.DataFrame]:
+    return lambda rows: rows.group_by("source_queue_manager").agg(pl.max("sent_at"), pl.len())
+
+
+def test_tasks_do_with_rows_of_files_what_this_process_does(spark: SparkSession, tmp_path: Path) -> None:
+    here = night(tmp_path / "night", situations=True)
+    warehouse = Warehouse(spark, str(tmp_path / "tables"))
+    warehouse.create(MESSAGES)
+    for half in here.read(MESSAGES).iter_slices(here.read(MESSAGES).height // 2 + 1):
+        warehouse.append(MESSAGES, half)
+    there = OnSpark(warehouse)
+    few = here.read(MESSAGES).select("stream_id").unique().head(3).with_columns(mark=pl.lit("few"))
+    expected, found = _combined(here, few), there.bring(**_combined(there, few))
+    for name, rows in expected.items():
+        assert rows.height
+        assert counted(found[name].select(rows.columns)) == counted(rows), name
 
 
 def test_a_piece_of_a_stream_may_lie_before_its_beginning(spark: SparkSession) -> None:

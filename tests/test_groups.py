@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
+import polars as pl
 import pyarrow as pa
 import pytest
+from polars.testing import assert_frame_equal
 
 from schemas.table import LONG, STRING, row
+from udfs.derive.frames import to_frame
+from udfs.derive.parcels import pack, unpack
 from udfs.replay import groups
-from udfs.replay.groups import parts_of_groups, pieces
+from udfs.replay.groups import pieces
 
 ROWS = row(one=STRING, two=LONG, value=LONG)
 
@@ -34,13 +38,33 @@ def test_pieces_hold_few_more_items_of_lists(size: int, monkeypatch: pytest.Monk
     assert found == [[[1, 2], None, [3, 4, 5]], [[], [6] * 9], [[7]]]
 
 
-@pytest.mark.parametrize("size", range(1, 5))
-def test_a_group_is_never_parted_and_nulls_are_equal(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_MANY", 1)
-    keys = [(None, None)] * 3 + [(None, 1)] * 2 + [("a", None)] * 4 + [("a", 1), ("b", 1), ("b", 1)]
-    seen: list[set[tuple[str | None, int | None]]] = [set()]
-    for begins_groups, rows in parts_of_groups(batches(keys, size), "one", "two"):
-        seen += [set()] if begins_groups else []
-        seen[-1] |= set(zip(rows["one"].to_pylist(), rows["two"].to_pylist(), strict=True))
-    assert sum(map(len, seen)) == len(set(keys))
-    assert size > 1 or len(seen) == len(set(keys))
+KEYS = [(None, None)] * 3 + [(None, 1)] * 2 + [("a", None)] * 4 + [("a", 1), ("b", 1), ("b", 1)]
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 100])
+@pytest.mark.parametrize("size", [1, 5, 20])
+def test_all_rows_of_a_group_are_in_one_bucket_and_nulls_are_equal(buckets: int, size: int) -> None:
+    by = ("one", "two")
+    empty = {"left": to_frame(ROWS.empty_table()), "right": to_frame(ROWS.empty_table()).select("value", *by)}
+    frames = [to_frame(pa.Table.from_batches([batch])) for batch in batches(KEYS, size)]
+    parcels = [parcel for name in empty for parcel in pack(name, frames, empty[name], by, buckets)]
+    in_order = pa.Table.from_batches(parcels).sort_by("bucket")
+    groups_in = []
+    found = {name: list[pl.DataFrame]() for name in empty}
+    for of_bucket in unpack(in_order.to_batches(max_chunksize=size), empty):
+        groups_in += [set(of_bucket["left"].select(by).rows())]
+        assert groups_in[-1] == set(of_bucket["right"].select(by).rows())
+        for name, rows in of_bucket.items():
+            found[name].append(rows)
+    assert sum(map(len, groups_in)) == len(set(KEYS))
+    assert len(groups_in) > 1 or buckets == 1
+    for name, of_buckets in found.items():
+        assert_frame_equal(pl.concat(of_buckets), pl.concat(frames).select(empty[name].columns), check_row_order=False)
+
+
+def test_a_table_without_rows_in_a_bucket_has_its_columns() -> None:
+    empty = {name: to_frame(ROWS.empty_table()) for name in ("left", "right")}
+    frames = [to_frame(pa.Table.from_batches([batch])) for batch in batches([("a", 1)], 1)]
+    (found,) = unpack(pack("left", frames, empty["left"], (), 1), empty)
+    assert_frame_equal(found["right"], empty["right"])
+    assert found["left"].height == 1

@@ -21,12 +21,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import CommitFailedError
+from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 from table_frames import sorted_rows
 
 from jobs.app.errors import ConflictError, JobError
-from jobs.warehouse import local_commits, log
-from jobs.warehouse.local_files import Share, reading_files
+from jobs.warehouse import local_commits, local_files, log
+from jobs.warehouse.local_files import Share, reading_files, reading_frames
 from jobs.warehouse.spark_rows import collect, to_spark
 from jobs.warehouse.store import Warehouse
 from jobs.warehouse.tables import Tables
@@ -106,7 +107,9 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path, table: Table) -> Non
 
 
 @pytest.mark.parametrize("as_spark_does", [False, True])
-def test_a_task_reads_columns_of_a_file(tmp_path: Path, *, as_spark_does: bool) -> None:
+def test_a_task_reads_columns_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, as_spark_does: bool
+) -> None:
     """Spark writes times in a form that has nanoseconds, and row groups of a few rows here."""
     rows = to_arrow(any_rows(Random(8), VERDICTS, 7))
     file, columns = str(tmp_path / "rows.parquet"), VERDICTS.arrow.names[::3]
@@ -117,6 +120,10 @@ def test_a_task_reads_columns_of_a_file(tmp_path: Path, *, as_spark_does: bool) 
     read = pa.Table.from_batches(reading_files(shares, schema, lambda batches: batches)([numbers]))
     assert read.schema == schema
     assert read.to_pylist() == pa.concat_tables([rows[6:], rows[:3], rows]).select(columns).cast(schema).to_pylist()
+    monkeypatch.setattr(local_files, "_FRAME_ROWS", 2)
+    frames = list(reading_frames(shares, VERDICTS.arrow, lambda made: made.select(columns))([numbers]))
+    assert [frame.height for frame in frames] == [1, 2, 1, 2, 2, 2, 1]
+    assert_frame_equal(pl.concat(frames), to_frame(read))
 
 
 def test_statistics_are_the_least_and_greatest_values(tmp_path: Path) -> None:

@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from jobs.engine.engine import How, Row
 from jobs.warehouse.gone import from_offsets
-from schemas.judging import PIECE_BYTES
 from schemas.staging import TIMES
 from schemas.table import RowType, Table
-from udfs.derive.columns import timestamp
+from udfs.derive.columns import piece, timestamp
 from udfs.derive.frames import ONE, Derivation, Frames, Work, to_arrow, to_frame
 from udfs.derive.tables import schema_of, with_columns_of
 from udfs.passes.options import Pass
@@ -88,14 +87,10 @@ class InProcess:
         return rows.select(*names, **columns)
 
     def with_piece(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return rows.with_columns(piece=pl.col("stream_offset") // PIECE_BYTES)
+        return rows.with_columns(piece=piece())
 
     def distinct(self, rows: pl.DataFrame) -> pl.DataFrame:
         return rows.unique(maintain_order=True)
-
-    def repeated(self, rows: pl.DataFrame, *by: str) -> pl.DataFrame:
-        some = rows.select(by)
-        return some.filter(some.is_duplicated()).unique()
 
     def where(self, rows: pl.DataFrame, column: str) -> pl.DataFrame:
         return rows.filter(column)

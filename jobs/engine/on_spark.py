@@ -1,8 +1,9 @@
 """Runs steps on Spark, over the tables of a warehouse, and in this process what they do with few rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce, wraps
+from functools import cached_property, partial, reduce, wraps
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import polars as pl
@@ -12,9 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
 
 from jobs.engine.engine import Engine, How, Row
+from jobs.engine.in_files import InFiles
 from jobs.engine.in_process import InProcess, conform
 from jobs.warehouse.gone import from_offsets
-from jobs.warehouse.local_files import reading_files
+from jobs.warehouse.local_files import reading_frames
 from jobs.warehouse.spark_rows import (
     MOST_ROWS,
     cast_columns,
@@ -26,16 +28,19 @@ from jobs.warehouse.spark_rows import (
 )
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
-from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.judging import PIECE_BYTES
 from schemas.messages import HANDSHAKES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS
 from schemas.staging import TIMES
 from schemas.table import RowType, Table, row, row_type, spark_schema
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
-from udfs.derive.frames import ONE, Derivation, Frames, Work, row_type_of, untagged
+from udfs.derive.frames import ONE, Derivation, Frames, Work, row_type_of, to_batches, to_frame, untagged
+from udfs.derive.parcels import PARCEL, pack, unpack
+from udfs.derive.tables import schema_of
 from udfs.on_spark import map_arrow, tasks
 from udfs.passes.options import Batches, Pass
+from udfs.replay.groups import pieces
 
 Rows: TypeAlias = Any
 """A DataFrame of Spark with many rows, or one of Polars with few, in this process."""
@@ -49,19 +54,24 @@ _FEW = {
 """Tables with rows per connection, sequence or story: if their files are small, they are read in this process."""
 _FEW_BYTES = 32 * 2**20
 """Bytes of a table's files that are few enough for this process."""
+_BUCKET_ROWS, _MOST_BUCKETS = 100_000, 1_000
+"""Rows of a bucket; and most buckets, as the more there are, the fewer rows has a parcel."""
 _FEW_ROWS = 500_000
 """Rows that are few enough for this process; of more, a derivation without groups is one task."""
 
 
 def _here_if_few(work: Operation) -> Operation:
-    """Makes an operation happen in this process where all its rows are here; else all of them go to Spark."""
-    operation = getattr(InProcess(), work.__name__)
+    """Makes an operation happen in this process where all its rows are here, or on their way from files to tasks."""
+    name = work.__name__
+    here, from_files = getattr(InProcess(), name), getattr(InFiles, name, None)
 
     @wraps(work)
     def choose(self: "OnSpark", *given: Any, **named: Any) -> Any:
-        if not any(isinstance(one, DataFrame) for one in (*given, *named.values())):
-            return operation(*given, **named)
-        return work(self, *map(self.there, given), **{name: self.there(one) for name, one in named.items()})
+        if not any(isinstance(one, DataFrame | InFiles) for one in given):
+            return here(*given, **named)
+        if from_files and isinstance(given[0], InFiles) and (made := from_files(*given, **named)):
+            return made
+        return work(self, *map(self.there, given), **named)
 
     return cast(Operation, choose)
 
@@ -78,7 +88,7 @@ class Derived(NamedTuple):
         return map_arrow(self.source, self.work, self.made)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OnSpark:
     """An engine whose tables are Delta tables. Its rows are DataFrames or, where they are few, frames.
 
@@ -90,11 +100,17 @@ class OnSpark:
     """Whether this process reads the captures: they are few, whatever the warehouse holds."""
     handed: dict[int, tuple[pl.DataFrame, DataFrame]] = field(default_factory=dict, repr=False, compare=False)
     """The rows of this process that Spark has, by the identity of the table."""
-    in_files: dict[int, tuple[DataFrame, Sequence[str]]] = field(default_factory=dict, repr=False, compare=False)
-    """The files of a folder that hold rows, by the identity of these."""
+
+    @cached_property
+    def buckets(self) -> int:
+        """The number of buckets for rows of messages, so that the memory of a task holds one."""
+        packets = self.warehouse.count(PACKETS)
+        return _MOST_BUCKETS if packets is None else min(packets // _BUCKET_ROWS + 1, _MOST_BUCKETS)
 
     def there(self, rows: Any) -> Any:
-        """Returns rows of this process as a DataFrame, and everything else as it is."""
+        """Returns rows as a DataFrame, and everything else as it is."""
+        if isinstance(rows, InFiles):
+            return self._from_files(rows)
         if not isinstance(rows, pl.DataFrame):
             return rows
         if id(rows) not in self.handed:
@@ -106,11 +122,9 @@ class OnSpark:
         few = self.warehouse.read_if_small(table, _FEW_BYTES) if table in _FEW else None
         if few is not None:
             return few.select(columns or table.names)
-        files = self.warehouse.files(table) if self.warehouse.is_local else []
-        rows = with_columns_of(table, self.warehouse.read(table, files)).select(*(columns or table.names))
-        if files:
-            self.in_files[id(rows)] = rows, files
-        return rows
+        if self.warehouse.is_local:
+            return InFiles(table, self.warehouse.files(table)).select(*(columns or table.names))
+        return with_columns_of(table, self.warehouse.read(table)).select(*(columns or table.names))
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
         return InProcess().table(rows, schema)
@@ -137,36 +151,64 @@ class OnSpark:
         if _are_here(tables):
             return derivation.run(**tables)
         if derivation.needs_all:
-            needed = {name: rows.select(*derivation.columns.get(name, rows.columns)) for name, rows in tables.items()}
-            few = self._brought(needed, _FEW_ROWS)
+            few = self._brought(
+                {name: self._needed(derivation, name, rows) for name, rows in tables.items()}, _FEW_ROWS
+            )
             if few is not None:
                 return derivation.run(**few)
         derived = self._derived(derivation, tables)
         found = checkpoint(derived.rows())
         return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in derived.made.names}
 
-    def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> Derived:
-        there = {name: self.there(rows) for name, rows in tables.items() if name not in derivation.shared}
-        here = self.bring(**{name: tables[name] for name in derivation.shared})
-        schemas = {name: row_type(rows.schema) for name, rows in there.items()}
-        tagged = derivation.tagged(**schemas)
-        made = derivation.made(**schemas, **{name: row_type_of(rows) for name, rows in here.items()})
-        if derivation.in_parts:
-            ((name, rows),) = there.items()
-            needed, work = pa.schema(list(tagged.field(name).type)), derivation.on_parts(name, made, **here)
-            if id(rows) not in self.in_files:
-                return Derived(rows.select(*needed.names), work, made)
-            _, files = self.in_files[id(rows)]  # from which tasks read columns faster than Spark hands them rows
-            numbers, shares = self.warehouse.spread(files)
-            return Derived(numbers, reading_files(shares, needed, work), made)
-        rows = self._tagged(there, tagged, derivation.by)
-        rows = rows.coalesce(1) if derivation.needs_all else rows
-        return Derived(_grouped(rows, derivation.by), derivation.on_batches(made, **here), made)
+    def _needed(self, derivation: Derivation, name: str, rows: Rows) -> Rows:
+        columns = derivation.columns.get(name)
+        return rows if columns is None else self.select(rows, *columns)
 
-    def _tagged(self, tables: Mapping[str, DataFrame], tagged: RowType, by: Sequence[str] = ()) -> DataFrame:
-        """Returns the rows of tables below each other: the columns `by`, and a struct for each table."""
+    def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> Derived:
+        shared = self.bring(**{name: tables[name] for name in derivation.shared})
+        given = {name: rows for name, rows in tables.items() if name not in shared}
+        empty = {name: derivation.needed(name, _without_rows(rows)) for name, rows in given.items()}
+        made = derivation.made(**empty, **shared)
+        if derivation.in_parts:
+            ((name, rows),) = given.items()
+            source, frames = self._frames(rows, empty[name].columns)
+            return Derived(
+                source, _deriving(derivation, made, shared, lambda rows: ({name: one} for one in frames(rows))), made
+            )
+        buckets = self.buckets if derivation.by else 1
+        parcels = [self._packed(name, rows, empty[name], derivation.by, buckets) for name, rows in given.items()]
+        source = self.union(*parcels).repartition("bucket").sortWithinPartitions("bucket")
+        return Derived(source, _deriving(derivation, made, shared, partial(unpack, empty=empty)), made)
+
+    def _packed(self, name: str, rows: Rows, empty: pl.DataFrame, by: Sequence[str], buckets: int) -> DataFrame:
+        """Returns rows of PARCEL."""
+        if isinstance(rows, pl.DataFrame):
+            packed = pa.Table.from_batches(pack(name, [rows], empty, by, buckets))
+            return to_spark(self.warehouse.spark, to_frame(packed))
+        source, frames = self._frames(rows, {*by, *empty.columns})
+        return map_arrow(source, lambda rows: pack(name, frames(rows), empty, by, buckets), PARCEL)
+
+    def _frames(
+        self, rows: Rows, columns: Collection[str]
+    ) -> tuple[DataFrame, Callable[[Batches], Iterable[pl.DataFrame]]]:
+        """Returns rows for tasks, and how these make frames of them, with the columns of many rows."""
+        if isinstance(rows, DataFrame):
+            return rows.select(*columns), _to_frames
+        numbers, shares = self.warehouse.spread(rows.files)
+        return numbers, reading_frames(shares, rows.table.arrow, rows.select(*columns).make)
+
+    def _from_files(self, rows: InFiles) -> DataFrame:
+        """Returns rows as a DataFrame that tasks make of files."""
+        schema = row_type_of(rows.without_rows())
+        numbers, frames = self._frames(rows, schema.names)
+        return map_arrow(
+            numbers, lambda rows: chain.from_iterable(to_batches(one, schema) for one in frames(rows)), schema
+        )
+
+    def _tagged(self, tables: Mapping[str, DataFrame], tagged: RowType) -> DataFrame:
+        """Returns the rows of tables below each other: a struct for each table."""
         parts = (
-            rows.select(*by, F.struct(*(one.name for one in tagged.field(name).type)).alias(name))
+            rows.select(F.struct(*(one.name for one in tagged.field(name).type)).alias(name))
             for name, rows in tables.items()
         )
         types = {field.name: nullable(field.dataType) for field in spark_schema(tagged)}
@@ -187,7 +229,7 @@ class OnSpark:
 
     def _brought(self, tables: Mapping[str, Rows], most: int | None = None) -> Frames | None:
         """Brings the tables here, by one query; None if those on Spark have more than `most` rows together."""
-        many = {name: rows for name, rows in tables.items() if isinstance(rows, DataFrame)}
+        many = {name: self.there(rows) for name, rows in tables.items() if not isinstance(rows, pl.DataFrame)}
         if not many:
             return dict(tables)
         tagged = row(**{name: row_type(rows.schema) for name, rows in many.items()})
@@ -198,7 +240,7 @@ class OnSpark:
         return {**tables, **untagged(found.cast(tagged), many)}
 
     def keep(self, rows: Rows) -> Rows:
-        return rows if isinstance(rows, pl.DataFrame) else checkpoint(rows)
+        return rows if isinstance(rows, pl.DataFrame) else checkpoint(self.there(rows))
 
     def expect_few(self, rows: Rows) -> Rows:
         few = self._brought({ONE: rows}, MOST_ROWS)
@@ -227,10 +269,6 @@ class OnSpark:
         return rows.distinct()
 
     @_here_if_few
-    def repeated(self, rows: Rows, *by: str) -> Rows:
-        return rows.groupBy(*by).agg(F.count(F.lit(1)).alias("count")).where("count > 1").select(*by)
-
-    @_here_if_few
     def where(self, rows: Rows, column: str) -> Rows:
         return rows.where(column)
 
@@ -251,7 +289,8 @@ class OnSpark:
             if self.warehouse.is_local:
                 self._write_few(table, conform(rows, table), update=update)
                 return
-            rows = self.there(rows) if rows.height else None
+            rows = rows if rows.height else None
+        rows = self.there(rows)
         if rows is None or (table in _OFTEN_EMPTY and rows.isEmpty()):
             return
         times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
@@ -266,7 +305,7 @@ class OnSpark:
             self.warehouse.append(table, InProcess().join(rows, known, table.key, "anti"))
 
     def replace(self, table: Table, rows: Rows) -> None:
-        self.warehouse.replace(table, conform(rows, table) if isinstance(rows, pl.DataFrame) else rows)
+        self.warehouse.replace(table, conform(rows, table) if isinstance(rows, pl.DataFrame) else self.there(rows))
 
     def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
         derivation = Derivation.of(work)
@@ -299,6 +338,25 @@ def _grouped(rows: DataFrame, by: Sequence[str], order: Sequence[str] = ()) -> D
     # Not by the columns themselves: Spark 4.1 leaves that out above a union whose sides were joined by them, and then
     # may coalesce the partitions of the two sides differently, so that rows of one group part.
     return rows.repartition(F.xxhash64(*by)).sortWithinPartitions(*by, *order)
+
+
+def _to_frames(batches: Batches) -> Iterator[pl.DataFrame]:
+    """Yields rows as frames."""
+    return map(to_frame, pieces(batches))
+
+
+def _deriving(
+    derivation: Derivation, made: RowType, shared: Frames, parts: Callable[[Batches], Iterable[Frames]]
+) -> Pass:
+    """Returns a pass that derives rows of `made` from parts of tables."""
+    return lambda batches: derivation.below_each_other(({**part, **shared} for part in parts(batches)), made)
+
+
+def _without_rows(rows: Rows) -> pl.DataFrame:
+    """Returns a frame with the columns of rows, and none of them."""
+    if isinstance(rows, InFiles):
+        return rows.without_rows()
+    return rows.clear() if isinstance(rows, pl.DataFrame) else schema_of(row_type(rows.schema)).to_frame()
 
 
 def _are_here(tables: Mapping[str, Rows]) -> bool:

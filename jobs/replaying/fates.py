@@ -20,7 +20,6 @@ from udfs.derive.outcomes.counts import count_outcomes, message_fates
 from udfs.derive.outcomes.slots import (
     JUDGED_AS,
     MESSAGE,
-    OF_ACCEPTED,
     SLOT,
     accepted_twice,
     cut_packets,
@@ -90,10 +89,7 @@ def find_fates(united: Conversations[T], verdicts: T, settled: Settled[T]) -> Fa
     packets = engine.join(united.sources.packets, cut, ["stream_id"], "semi")
     never_acked = engine.expect_few(engine.derive(cut_packets, streams=cut, packets=packets))
     not_arrived = engine.keep(engine.join(engine.select(verdicts, *SLOT, *PLACE), never_acked, PLACE, "semi"))
-    accepted = engine.where(engine.select(verdicts, "accepted", *MESSAGE), "accepted")
-    repeated = engine.expect_few(engine.keep(engine.repeated(accepted, *MESSAGE)))
-    perhaps_twice = engine.join(engine.select(verdicts, *OF_ACCEPTED), repeated, MESSAGE, "semi")
-    twice = engine.derive(accepted_twice, verdicts=perhaps_twice)
+    twice = engine.derive(accepted_twice, verdicts=verdicts)
     slots = engine.union(sums["slots"], engine.select(twice, *SLOT), engine.select(not_arrived, *SLOT))
     unusual_slots = engine.expect_few(engine.keep(engine.distinct(slots)))
     unusual = engine.keep(engine.join(engine.select(verdicts, *JUDGED_AS), unusual_slots, SLOT, "semi"))

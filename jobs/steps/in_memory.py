@@ -45,7 +45,9 @@ def are_few(config: Config, files: Mapping[str, Stamp]) -> bool:
 def needs_no_tasks(config: Config, files: Mapping[str, Stamp]) -> bool:
     """Returns whether a night with these files is known to need no tasks of Spark."""
     captures, packets = (path_in(config.warehouse, of.name) for of in (CAPTURES, PACKETS))
-    if not is_local(config.warehouse, config.catalog_schema) or not _fit_to_replay(config, _count(packets)):
+    if not is_local(config.warehouse, config.catalog_schema) or not _fit_to_replay(
+        config, local_commits.count(packets)
+    ):
         return False
     if log.versions(captures):
         known = local_commits.read(captures, pa.schema([CAPTURES.arrow.field(name) for name in AS_INGESTED]))
@@ -98,16 +100,8 @@ def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
 
     They may be few although the captures are many: a replay needs neither these nor the packets' bytes.
     """
-    if warehouse.is_local:
-        packets = _count(warehouse.location(PACKETS.name))
-    else:
-        packets = warehouse.read(PACKETS).count() if warehouse.has(PACKETS) else 0
+    packets = warehouse.count(PACKETS)
     return replace(warehouse, local=Memory()) if _fit_to_replay(config, packets) else warehouse
-
-
-def _count(packets: str) -> int | None:
-    """Returns how many packets are in the table at a place of this machine; None if its log does not tell."""
-    return local_commits.count(packets) if log.versions(packets) else 0
 
 
 def _fit_to_replay(config: Config, packets: int | None) -> bool:

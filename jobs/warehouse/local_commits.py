@@ -279,7 +279,9 @@ def _files_of(place: str, delta: DeltaTable) -> list[str]:
 
 
 def count(place: str) -> int | None:
-    """Returns how many rows the table at this place has, by its log; None where the log does not tell."""
+    """Returns how many rows the table at this place has, by its log; None where that does not tell, 0 without one."""
+    if not log.versions(place):
+        return 0
     counts = _add_actions(open_table(place))["num_records"]
     return None if counts.null_count else pc.sum(counts).as_py() or 0
 

@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -40,6 +40,7 @@ _AS_SCHEMA: Any = {
 """How Polars makes rows of the schema from files that Spark or an older version wrote."""
 Share = Sequence[tuple[str, int | None]]
 """The Parquet files that one task reads: of each the number of a row group, or None for the whole file."""
+_FRAME_ROWS = 100_000
 FILE_OF_ROW = pa.field("file_of_row", STRING)
 """The name of the file that a row is read from."""
 _NOT_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
@@ -73,14 +74,45 @@ def read_files(files: Collection[str], schema: pa.Schema, where: pl.Expr | None 
     """
     if not files:
         return schema_of(schema).to_frame()
+    rows = scan(files, schema)
+    try:
+        return (rows if where is None else rows.filter(where)).collect()
+    except pl.exceptions.PolarsError as error:
+        raise OSError(f"{', '.join(sorted(files)[:1])} cannot be read: {error}") from error
+
+
+def scan(files: Collection[str], schema: pa.Schema) -> pl.LazyFrame:
+    """Returns the columns of the schema in these files."""
     columns = pl.DataFrame(schema.empty_table()).schema
     file_of_row = FILE_OF_ROW.name if columns.pop(FILE_OF_ROW.name, None) else None
     rows = pl.scan_parquet(list(files), glob=False, schema=columns, include_file_paths=file_of_row, **_AS_SCHEMA)
-    try:
-        frame = (rows if where is None else rows.filter(where)).collect()
-    except pl.exceptions.PolarsError as error:
-        raise OSError(f"{', '.join(sorted(files)[:1])} cannot be read: {error}") from error
-    return frame.cast(schema_of(schema))
+    return rows.cast(schema_of(schema))
+
+
+def reading_frames(
+    shares: Sequence[Share], schema: pa.Schema, make: Callable[[pl.LazyFrame], pl.LazyFrame]
+) -> Callable[[Batches], Iterator[pl.DataFrame]]:
+    """Returns what makes frames of numbers of shares: what is made of some of their rows.
+
+    Polars needs a fifth of pyarrow's time, and reads only the columns that are needed.
+    """
+
+    def read(numbers: Batches) -> Iterator[pl.DataFrame]:
+        for name, group in (part for batch in numbers for number in batch["id"].to_pylist() for part in shares[number]):
+            rows, (first, end) = scan([name], schema), _rows_of(name, group)
+            for at in range(first, end, _FRAME_ROWS):
+                yield make(rows.slice(at, min(_FRAME_ROWS, end - at))).collect()
+
+    return read
+
+
+def _rows_of(name: str, group: int | None) -> tuple[int, int]:
+    """Returns the places of the first row of a row group, or of the file, and of the one behind the last."""
+    metadata = pq.read_metadata(name)
+    if group is None:
+        return 0, metadata.num_rows
+    first = sum(metadata.row_group(before).num_rows for before in range(group))
+    return first, first + metadata.row_group(group).num_rows
 
 
 def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:

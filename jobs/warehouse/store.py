@@ -90,6 +90,12 @@ class Warehouse(Tables):
         """Returns the Parquet files that hold the rows of a local table."""
         return local_commits.files(self.location(table.name))
 
+    def count(self, table: Table) -> int | None:
+        """Returns how many rows a table has, 0 if it is not there; None if the log of a local one does not tell."""
+        if self.is_local:
+            return local_commits.count(self.location(table.name))
+        return self.read(table).count() if self.has(table) else 0
+
     def read_local(self, table: Table, *columns: str) -> pl.DataFrame:
         """Returns the rows of a table, which fit in memory; with columns, these at least."""
         if self.local is not None and table.name in self.local.tables:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from schemas.judging import PIECE_BYTES
+
 _SIGN = 1 << 63
 UTC = pl.Datetime("us", "UTC")
 PLACE = ("stream_id", "stream_offset")
@@ -31,6 +33,11 @@ def key_at(stream_id: str | pl.Expr, stream_offset: str | pl.Expr) -> pl.Expr:
 def row_key() -> pl.Expr:
     """Returns `key_at` of the row's own columns."""
     return key_at("stream_id", "stream_offset")
+
+
+def piece() -> pl.Expr:
+    """Returns `stream_offset` divided by PIECE_BYTES and rounded down."""
+    return pl.col("stream_offset") // PIECE_BYTES
 
 
 def address_of_stream() -> pl.Expr:

@@ -4,13 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from schemas.table import BINARY, LONG, STRING, U16, U64, RowType, row
-from udfs.replay.groups import parts_of_groups, pieces
-from udfs.replay.rows import Batches
 
 Frames = dict[str, pl.DataFrame]
 Work = Callable[..., Frames | pl.DataFrame]
@@ -63,55 +60,23 @@ class Derivation(NamedTuple):
 
     def run(self, **tables: pl.DataFrame) -> Frames:
         """Derives whole tables."""
-        needed = {name: rows.select(self.columns.get(name, rows.columns)) for name, rows in tables.items()}
-        made = self.work(**needed)
+        made = self.work(**{name: self.needed(name, rows) for name, rows in tables.items()})
         return {ONE: made} if isinstance(made, pl.DataFrame) else made
 
-    def tagged(self, **schemas: RowType) -> RowType:
-        """Returns the schema of tables' rows below each other: the columns `by`, and a struct for each table."""
-        any_table = next(iter(schemas.values()))
-        parts = {
-            name: row(**{one: schema.field(one).type for one in self.columns.get(name, schema.names)})
-            for name, schema in schemas.items()
-        }
-        return row(**{name: any_table.field(name).type for name in self.by}, **parts)
+    def needed(self, name: str, rows: pl.DataFrame) -> pl.DataFrame:
+        """Returns the columns of a table that it needs."""
+        return rows.select(self.columns.get(name, rows.columns))
 
-    def made(self, **schemas: RowType) -> RowType:
-        """Returns the schema of the made rows below each other: a struct for each table."""
-        made = self.run(**{name: to_frame(schema.empty_table()) for name, schema in schemas.items()})
+    def made(self, **tables: pl.DataFrame) -> RowType:
+        """Returns the schema of the rows that it makes of such tables, below each other: a struct for each table."""
+        made = self.run(**{name: rows.clear() for name, rows in tables.items()})
         return row(**{name: row_type_of(frame) for name, frame in made.items()})
 
-    def on_batches(self, made: RowType, **shared: pl.DataFrame) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-        """Returns a pass that turns rows of `tagged`, those of a group next to each other, into rows of `made`."""
-        return lambda batches: self._below_each_other(self._whole_groups(batches), made, shared)
-
-    def on_parts(
-        self, name: str, made: RowType, **shared: pl.DataFrame
-    ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
-        """Returns a pass that turns rows of the only table that is not shared into rows of `made`."""
-        return lambda batches: self._below_each_other(
-            ({name: to_frame(rows)} for rows in pieces(batches)), made, shared
-        )
-
-    def _below_each_other(self, parts: Iterable[Frames], made: RowType, shared: Frames) -> Iterator[pa.RecordBatch]:
-        """Yields what the derivation makes of each part."""
+    def below_each_other(self, parts: Iterable[Frames], made: RowType) -> Iterator[pa.RecordBatch]:
+        """Yields rows of `made`: what it makes of each part of the tables."""
         for frames in parts:
-            for name, rows in self.run(**frames, **shared).items():
+            for name, rows in self.run(**frames).items():
                 yield from _of_table(name, rows, made)
-
-    def _whole_groups(self, batches: Batches) -> Iterator[Frames]:
-        """Yields the frames of one or many whole groups, of rows of `tagged`."""
-        waiting: dict[str, list[pl.DataFrame]] = {}
-        for begins_groups, rows in parts_of_groups(batches, *self.by):
-            if begins_groups:
-                yield _put_together(waiting)
-                waiting = {}
-            for name in (name for name in rows.column_names if name not in self.by):
-                parts = waiting.setdefault(name, [_compact(rows[name].slice(0, 0))])
-                if rows[name].null_count < rows.num_rows:
-                    parts.append(_compact(rows[name]))
-        if waiting:
-            yield _put_together(waiting)
 
 
 _DECLARED: dict[Work, Derivation] = {}
@@ -146,6 +111,12 @@ def to_arrow(frame: pl.DataFrame) -> pa.Table:
     return rows.cast(pa.schema([pa.field(one.name, _held(one.type)) for one in rows.schema]))
 
 
+def to_batches(frame: pl.DataFrame, schema: RowType) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a frame as batches that Spark can hold."""
+    for rows in frame.iter_slices(_BATCH_ROWS):
+        yield from to_arrow(rows).cast(schema).to_batches()
+
+
 def row_type_of(frame: pl.DataFrame) -> RowType:
     """Returns the schema of the rows as a table."""
     return row(**{one.name: one.type for one in to_arrow(frame.clear()).schema})
@@ -156,10 +127,6 @@ def untagged(rows: pa.Table, names: Iterable[str]) -> Frames:
     return {name: to_frame(_of_struct(rows[name])) for name in names}
 
 
-def _put_together(parts: Mapping[str, list[pl.DataFrame]]) -> Frames:
-    return {name: pl.concat(of_name, rechunk=False) for name, of_name in parts.items()}
-
-
 def _of_struct(column: pa.ChunkedArray) -> pa.Table:
     """Returns the structs that are not null as a table."""
     there = column.drop_null().combine_chunks()
@@ -168,26 +135,10 @@ def _of_struct(column: pa.ChunkedArray) -> pa.Table:
 
 def _of_table(name: str, frame: pl.DataFrame, made: RowType) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a made table as rows of `made`."""
-    for rows in frame.iter_slices(_BATCH_ROWS):
-        for batch in to_arrow(rows).to_batches():
-            column = pa.StructArray.from_arrays(batch.columns, fields=list(made.field(name).type))
-            columns = [column if one.name == name else pa.nulls(len(batch), one.type) for one in made]
-            yield pa.RecordBatch.from_arrays(columns, schema=made)
-
-
-def _compact(column: pa.ChunkedArray) -> pl.DataFrame:
-    """Returns the structs that are not null as a frame that holds on to none of their memory.
-
-    Texts that repeat are held once for all rows of the batch: a group may have millions of rows, and long names.
-    """
-    rows = _of_struct(column.take(pa.array(np.flatnonzero(column.is_valid()))))
-    texts = (name for name in rows.column_names if pa.types.is_string(rows.schema.field(name).type))
-    return to_frame(rows).with_columns(_held_once(rows[name]).alias(name) for name in texts)
-
-
-def _held_once(texts: pa.ChunkedArray) -> pl.Series:
-    coded = texts.combine_chunks().dictionary_encode()
-    return pl.Series(coded.dictionary, dtype=pl.String).gather(pl.Series(coded.indices))
+    for batch in to_batches(frame, row(**{one.name: one.type for one in made.field(name).type})):
+        column = pa.StructArray.from_arrays(batch.columns, fields=list(made.field(name).type))
+        columns = [column if one.name == name else pa.nulls(len(batch), one.type) for one in made]
+        yield pa.RecordBatch.from_arrays(columns, schema=made)
 
 
 def _unsigned(of: pa.DataType) -> pa.DataType:

@@ -1,6 +1,6 @@
 """Rows of equal keys as whole tables, and rows that stand for several messages."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -49,36 +49,6 @@ def _weights(rows: pa.Table, lists: str | None) -> Ints:
         return np.ones(rows.num_rows, np.int64)
     lengths: Ints = pc.fill_null(pc.list_value_length(rows[lists]), 1).to_numpy()
     return lengths.astype(np.int64).clip(min=1)
-
-
-def parts_of_groups(batches: Batches, *key: str) -> Iterator[tuple[bool, pa.Table]]:
-    """Yields rows as they come, and whether no row before them has a key of theirs; that is so after _MANY rows.
-
-    Rows with the same key come next to each other. Without a key, all rows are of one.
-    """
-    last, count = None, 0
-    for batch in batches:
-        rows = pa.Table.from_batches([batch])
-        if not rows.num_rows:
-            continue
-        cut = _first_other(rows, last, key) if last is not None and count >= _MANY else None
-        if cut is not None:
-            if cut:
-                yield False, rows.slice(0, cut)
-            rows, count = rows.slice(cut), 0
-        yield cut is not None, rows
-        last, count = rows, count + rows.num_rows
-
-
-def _first_other(rows: pa.Table, before: pa.Table, key: Sequence[str]) -> int | None:
-    """Returns the place of the first row whose key is not that of the last row before; None where all have it."""
-    last = before.slice(before.num_rows - 1)
-    other = np.zeros(rows.num_rows, bool)
-    for name in key:
-        value = last[name][0]
-        same = pc.fill_null(pc.equal(rows[name], value), False) if value.is_valid else rows[name].is_null()
-        other |= ~same.to_numpy(zero_copy_only=False)
-    return int(other.argmax()) if other.any() else None
 
 
 def numbers(rows: pa.Table, *names: str) -> pd.DataFrame:

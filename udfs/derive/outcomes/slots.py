@@ -22,8 +22,7 @@ TALLIED = (
 """The columns of VERDICTS that add up, and that tell whether an arrival is plain."""
 JUDGED_AS = (*TALLIED, "content_hash", "destination_queue", "label", "reason")
 """The columns of VERDICTS from which outcomes are derived."""
-OF_ACCEPTED = (*SLOT, *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")
-"""The columns of VERDICTS that tell what was accepted more than once."""
+_OF_ACCEPTED = (*SLOT, *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")
 _CONTESTED = NEGATIVE_CLASS | QUEUED_CLASS
 
 
@@ -73,12 +72,11 @@ def cut_packets(streams: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
     return packets.join(cut, on="stream_id").filter(ends > pl.col("acked_bytes")).select(PLACE)
 
 
-@derives(("source_queue_manager", "message_id"))
+@derives(MESSAGE, columns={"verdicts": _OF_ACCEPTED})
 def accepted_twice(verdicts: pl.DataFrame) -> pl.DataFrame:
     """Returns slot and MESSAGE of what was accepted more than once, over all scopes that accepted it.
 
-    Verdicts on an assumed state aside. All verdicts on a message that was accepted have to be there, with its columns
-    OF_ACCEPTED.
+    Verdicts on an assumed state aside.
     """
     accepted = verdicts.filter(pl.col("accepted") & ~rests_on_assumption())
     return accepted.select(*SLOT, *MESSAGE).filter(pl.struct(MESSAGE).is_duplicated())
