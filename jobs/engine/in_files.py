@@ -41,6 +41,12 @@ class InFiles:
             return None
         return self._then(lambda rows: rows.join(other.lazy(), on=list(on), how=how, nulls_equal=True))
 
+    def count_parts(self, by: Sequence[str], *columns: str) -> Self:
+        """Returns rows of which `Engine.sum_up` of all is the sum: a `count` for the same values `by`, and sums."""
+        return self._then(
+            lambda rows: rows.group_by(by).agg(pl.len().cast(pl.Int64).alias("count"), *map(pl.sum, columns))
+        )
+
     def _then(self, step: _Step) -> Self:
         return replace(self, steps=(*self.steps, step))
 

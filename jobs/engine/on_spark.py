@@ -276,9 +276,14 @@ class OnSpark:
     def join(self, rows: Rows, other: Rows, on: Sequence[str], how: How = "inner") -> Rows:
         return rows.join(other, list(on), how)
 
-    @_here_if_few
     def sum_up(self, rows: Rows, by: Sequence[str], *columns: str) -> Rows:
-        return rows.groupBy(*by).agg(F.count(F.lit(1)).alias("count"), *(F.sum(name).alias(name) for name in columns))
+        if isinstance(rows, pl.DataFrame):
+            return InProcess().sum_up(rows, by, *columns)
+        if isinstance(rows, InFiles):
+            parts = self.there(rows.count_parts(by, *columns))
+        else:
+            parts = rows.withColumn("count", F.lit(1))
+        return parts.groupBy(*by).agg(*(F.sum(name).alias(name) for name in ("count", *columns)))
 
     @_here_if_few
     def count(self, rows: Rows) -> int:

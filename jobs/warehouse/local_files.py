@@ -123,7 +123,10 @@ def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
     """
     _require_valid(table, rows)
     file = Path(place, f"part-00000-{uuid4()}-c000.zstd.parquet")
-    pq.write_table(rows.cast(table.arrow), file, compression="zstd", coerce_timestamps="us", store_schema=False)
+    # A dictionary of numbers that differ costs time, and a third more of space.
+    texts = [one.name for one in table.arrow if pa.types.is_string(one.type)]
+    form: Any = {"compression": "zstd", "use_dictionary": texts, "coerce_timestamps": "us", "store_schema": False}
+    pq.write_table(rows.cast(table.arrow), file, **form)
     sync(file, file.parent)
     status = file.stat()
     times = {"size": status.st_size, "modified_ms": status.st_mtime_ns // 1_000_000}

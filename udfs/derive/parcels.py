@@ -18,6 +18,8 @@ from udfs.passes.options import Batches
 
 PARCEL = row(bucket=LONG, name=STRING, rows=BINARY)
 _BUCKET = "bucket of the row"
+_PACKED_BYTES = 128 << 20
+"""Bytes of rows, as Polars holds them, that are packed at once."""
 
 
 def pack(
@@ -28,14 +30,26 @@ def pack(
     Rows with equal values in the columns `by`, which are a group, are in one of so many buckets in all tables.
     """
     bucket = pl.struct(by).hash(seed=0) % buckets if by else pl.lit(0)
-    for rows in frames:
-        needed = rows.with_columns(bucket.alias(_BUCKET)).select(*empty.columns, _BUCKET)
-        of_buckets = needed.partition_by(_BUCKET, include_key=False, as_dict=True)
+    needed = (rows.with_columns(bucket.alias(_BUCKET)).select(*empty.columns, _BUCKET) for rows in frames)
+    for rows in _many_bytes(needed):
         parcels = [
             {"bucket": number, "name": name, "rows": _to_bytes(some.cast(empty.schema))}
-            for (number,), some in of_buckets.items()
+            for (number,), some in rows.partition_by(_BUCKET, include_key=False, as_dict=True).items()
         ]
         yield pa.RecordBatch.from_pylist(parcels, PARCEL)
+
+
+def _many_bytes(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Yields frames put together, as a parcel of few rows costs as much as one of a thousand."""
+    waiting, size = list[pl.DataFrame](), 0
+    for rows in frames:
+        waiting.append(rows)
+        size += rows.estimated_size()
+        if size >= _PACKED_BYTES:
+            yield pl.concat(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pl.concat(waiting)
 
 
 def unpack(parcels: Batches, empty: Frames) -> Iterator[Frames]:
