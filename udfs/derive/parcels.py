@@ -41,13 +41,13 @@ def pack(
 
 def _many_bytes(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """Yields frames put together, as a parcel of few rows costs as much as one of a thousand."""
-    waiting, size = list[pl.DataFrame](), 0
+    waiting, size = list[pl.DataFrame](), 0.0
     for rows in frames:
         waiting.append(rows)
         size += rows.estimated_size()
         if size >= _PACKED_BYTES:
             yield pl.concat(waiting)
-            waiting, size = [], 0
+            waiting, size = [], 0.0
     if waiting:
         yield pl.concat(waiting)
 
