@@ -51,7 +51,7 @@ def test_all_rows_of_a_group_are_in_one_bucket_and_nulls_are_equal(buckets: int,
     in_order = pa.Table.from_batches(parcels).sort_by("bucket")
     groups_in = []
     found = {name: list[pl.DataFrame]() for name in empty}
-    for of_bucket in unpack(in_order.to_batches(max_chunksize=size), empty):
+    for of_bucket in unpack(empty, in_order.to_batches(max_chunksize=size)):
         groups_in += [set(of_bucket["left"].select(by).rows())]
         assert groups_in[-1] == set(of_bucket["right"].select(by).rows())
         for name, rows in of_bucket.items():
@@ -65,6 +65,6 @@ def test_all_rows_of_a_group_are_in_one_bucket_and_nulls_are_equal(buckets: int,
 def test_a_table_without_rows_in_a_bucket_has_its_columns() -> None:
     empty = {name: to_frame(ROWS.empty_table()) for name in ("left", "right")}
     frames = [to_frame(pa.Table.from_batches([batch])) for batch in batches([("a", 1)], 1)]
-    (found,) = unpack(pack("left", frames, empty["left"], (), 1), empty)
+    (found,) = unpack(empty, pack("left", frames, empty["left"], (), 1))
     assert_frame_equal(found["right"], empty["right"])
     assert found["left"].height == 1

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce, wraps
-from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import polars as pl
@@ -43,7 +42,9 @@ from udfs.passes.options import Batches, Pass
 from udfs.replay.groups import pieces
 
 Rows: TypeAlias = Any
-"""A DataFrame of Spark with many rows, or one of Polars with few, in this process."""
+"""A DataFrame of Spark or files of a local table, with many rows, or a frame of Polars with few, in this process."""
+ToFrames = Callable[[Batches], Iterable[pl.DataFrame]]
+"""What a task does to get frames from its rows."""
 Operation = TypeVar("Operation", bound=Callable[..., Any])
 _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE)
 """Tables that a night may have no rows for: asking costs less than a commit."""
@@ -60,8 +61,11 @@ _FEW_ROWS = 500_000
 """Rows that are few enough for this process; of more, a derivation without groups is one task."""
 
 
-def _here_if_few(work: Operation) -> Operation:
-    """Makes an operation happen in this process where all its rows are here, or on their way from files to tasks."""
+def _where_rows_are(work: Operation) -> Operation:
+    """Makes an operation happen in this process if all its rows are here, and in the tasks that read them from files.
+
+    Otherwise all its rows go to Spark.
+    """
     name = work.__name__
     here, from_files = getattr(InProcess(), name), getattr(InFiles, name, None)
 
@@ -90,9 +94,10 @@ class Derived(NamedTuple):
 
 @dataclass(frozen=True)
 class OnSpark:
-    """An engine whose tables are Delta tables. Its rows are DataFrames or, where they are few, frames.
+    """An engine whose tables are Delta tables. Its rows are DataFrames, in files or, where they are few, frames.
 
-    What a derivation makes without groups are few rows, and so are the rows of some tables.
+    What a derivation makes without groups are few rows, and so are the rows of some tables. Groups come together in
+    buckets (`udfs.derive.parcels`).
     """
 
     warehouse: Warehouse
@@ -151,18 +156,16 @@ class OnSpark:
         if _are_here(tables):
             return derivation.run(**tables)
         if derivation.needs_all:
-            few = self._brought(
-                {name: self._needed(derivation, name, rows) for name, rows in tables.items()}, _FEW_ROWS
-            )
+            needed = {
+                name: self.select(rows, *derivation.columns[name]) if name in derivation.columns else rows
+                for name, rows in tables.items()
+            }
+            few = self._brought(needed, _FEW_ROWS)
             if few is not None:
                 return derivation.run(**few)
         derived = self._derived(derivation, tables)
         found = checkpoint(derived.rows())
         return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in derived.made.names}
-
-    def _needed(self, derivation: Derivation, name: str, rows: Rows) -> Rows:
-        columns = derivation.columns.get(name)
-        return rows if columns is None else self.select(rows, *columns)
 
     def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> Derived:
         shared = self.bring(**{name: tables[name] for name in derivation.shared})
@@ -171,27 +174,25 @@ class OnSpark:
         made = derivation.made(**empty, **shared)
         if derivation.in_parts:
             ((name, rows),) = given.items()
-            source, frames = self._frames(rows, empty[name].columns)
-            return Derived(
-                source, _deriving(derivation, made, shared, lambda rows: ({name: one} for one in frames(rows))), made
-            )
-        buckets = self.buckets if derivation.by else 1
-        parcels = [self._packed(name, rows, empty[name], derivation.by, buckets) for name, rows in given.items()]
-        source = self.union(*parcels).repartition("bucket").sortWithinPartitions("bucket")
-        return Derived(source, _deriving(derivation, made, shared, partial(unpack, empty=empty)), made)
+            source, to_frames = self._in_tasks(rows, empty[name].columns)
+            to_tables: Callable[[Batches], Iterable[Frames]] = partial(_named, name, to_frames)
+        else:
+            buckets = self.buckets if derivation.by else 1
+            parcels = [self._packed(name, rows, empty[name], derivation.by, buckets) for name, rows in given.items()]
+            source = self.union(*parcels).repartition("bucket").sortWithinPartitions("bucket")
+            to_tables = partial(unpack, empty)
+        return Derived(source, _deriving(derivation, made, shared, to_tables), made)
 
     def _packed(self, name: str, rows: Rows, empty: pl.DataFrame, by: Sequence[str], buckets: int) -> DataFrame:
         """Returns rows of PARCEL."""
         if isinstance(rows, pl.DataFrame):
             packed = pa.Table.from_batches(pack(name, [rows], empty, by, buckets))
             return to_spark(self.warehouse.spark, to_frame(packed))
-        source, frames = self._frames(rows, {*by, *empty.columns})
-        return map_arrow(source, lambda rows: pack(name, frames(rows), empty, by, buckets), PARCEL)
+        source, to_frames = self._in_tasks(rows, {*by, *empty.columns})
+        return map_arrow(source, lambda batches: pack(name, to_frames(batches), empty, by, buckets), PARCEL)
 
-    def _frames(
-        self, rows: Rows, columns: Collection[str]
-    ) -> tuple[DataFrame, Callable[[Batches], Iterable[pl.DataFrame]]]:
-        """Returns rows for tasks, and how these make frames of them, with the columns of many rows."""
+    def _in_tasks(self, rows: Rows, columns: Collection[str]) -> tuple[DataFrame, ToFrames]:
+        """Returns what tasks get of rows that are not here, and how they make frames of it, with these columns."""
         if isinstance(rows, DataFrame):
             return rows.select(*columns), _to_frames
         numbers, shares = self.warehouse.spread(rows.files)
@@ -200,9 +201,9 @@ class OnSpark:
     def _from_files(self, rows: InFiles) -> DataFrame:
         """Returns rows as a DataFrame that tasks make of files."""
         schema = row_type_of(rows.without_rows())
-        numbers, frames = self._frames(rows, schema.names)
+        numbers, to_frames = self._in_tasks(rows, schema.names)
         return map_arrow(
-            numbers, lambda rows: chain.from_iterable(to_batches(one, schema) for one in frames(rows)), schema
+            numbers, lambda batches: (batch for one in to_frames(batches) for batch in to_batches(one, schema)), schema
         )
 
     def _tagged(self, tables: Mapping[str, DataFrame], tagged: RowType) -> DataFrame:
@@ -246,33 +247,33 @@ class OnSpark:
         few = self._brought({ONE: rows}, MOST_ROWS)
         return rows if few is None else few[ONE]
 
-    @_here_if_few
+    @_where_rows_are
     def union(self, *parts: Rows) -> Rows:
         return reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), parts)
 
-    @_here_if_few
+    @_where_rows_are
     def pick(self, rows: Rows, column: str, *others: str) -> Rows:
         fields = f"{column}.*" if isinstance(rows.schema[column].dataType, StructType) else column
         return rows.where(F.col(column).isNotNull()).select(*dict.fromkeys((*others, fields)))
 
-    @_here_if_few
+    @_where_rows_are
     def select(self, rows: Rows, *names: str, **columns: str) -> Rows:
         return rows.select(*names, *(F.col(old).alias(new) for new, old in columns.items()))
 
-    @_here_if_few
+    @_where_rows_are
     def with_piece(self, rows: Rows) -> Rows:
         whole = f"(stream_offset - pmod(stream_offset, {PIECE_BYTES}))"  # as `div` rounds towards 0
         return rows.withColumn("piece", F.expr(f"{whole} div {PIECE_BYTES}"))
 
-    @_here_if_few
+    @_where_rows_are
     def distinct(self, rows: Rows) -> Rows:
         return rows.distinct()
 
-    @_here_if_few
+    @_where_rows_are
     def where(self, rows: Rows, column: str) -> Rows:
         return rows.where(column)
 
-    @_here_if_few
+    @_where_rows_are
     def join(self, rows: Rows, other: Rows, on: Sequence[str], how: How = "inner") -> Rows:
         return rows.join(other, list(on), how)
 
@@ -285,7 +286,7 @@ class OnSpark:
             parts = rows.withColumn("count", F.lit(1))
         return parts.groupBy(*by).agg(*(F.sum(name).alias(name) for name in ("count", *columns)))
 
-    @_here_if_few
+    @_where_rows_are
     def count(self, rows: Rows) -> int:
         return int(rows.count())
 
@@ -350,11 +351,16 @@ def _to_frames(batches: Batches) -> Iterator[pl.DataFrame]:
     return map(to_frame, pieces(batches))
 
 
+def _named(name: str, to_frames: ToFrames, batches: Batches) -> Iterator[Frames]:
+    """Yields rows as frames of the table of this name."""
+    return ({name: frame} for frame in to_frames(batches))
+
+
 def _deriving(
-    derivation: Derivation, made: RowType, shared: Frames, parts: Callable[[Batches], Iterable[Frames]]
+    derivation: Derivation, made: RowType, shared: Frames, to_tables: Callable[[Batches], Iterable[Frames]]
 ) -> Pass:
-    """Returns a pass that derives rows of `made` from parts of tables."""
-    return lambda batches: derivation.below_each_other(({**part, **shared} for part in parts(batches)), made)
+    """Returns a pass that derives rows of `made`, each time from some rows of the tables and all that are shared."""
+    return lambda batches: derivation.below_each_other(({**some, **shared} for some in to_tables(batches)), made)
 
 
 def _without_rows(rows: Rows) -> pl.DataFrame:

@@ -74,14 +74,11 @@ class Warehouse(Tables):
     local: Memory | None = field(default=None, repr=False, compare=False)
     """The tables that this run has read or written, if the warehouse is small enough to be held in memory."""
 
-    def read(self, table: Table, files: Sequence[str] | None = None) -> DataFrame:
-        """Returns the rows of a table; in a local folder without Delta, which finds its files by a query each time.
-
-        `files` are those of a local table, if they are known.
-        """
+    def read(self, table: Table) -> DataFrame:
+        """Returns the rows of a table; in a local folder without Delta, which finds its files by a query each time."""
         if not self.is_local:
             return Tables.read(self, table)
-        files = self.files(table) if files is None else files
+        files = self.files(table)
         if not files:
             return self.spark.createDataFrame([], table.spark)
         return self.spark.read.schema(table.spark).option(NO_GLOB, "false").parquet(*files)

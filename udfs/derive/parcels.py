@@ -52,7 +52,7 @@ def _many_bytes(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         yield pl.concat(waiting)
 
 
-def unpack(parcels: Batches, empty: Frames) -> Iterator[Frames]:
+def unpack(empty: Frames, parcels: Batches) -> Iterator[Frames]:
     """Yields the frames of each bucket, of parcels in the order of their buckets; a table without any is `empty`."""
     in_order = (parcel for batch in parcels for parcel in batch.to_pylist())
     for _, of_bucket in groupby(in_order, itemgetter("bucket")):
