@@ -126,7 +126,7 @@ def marks(
         _rows_before(arrived.filter(is_doubted)),
         settled,
         _unread_rows(pl.concat([arrived.select(_PLACE), settled.select(_PLACE)]), unread),
-        _stream_end_rows(unread, streams),
+        _silent_rows(unread, streams),
         _leg_rows(places, legs),
     )
     return _along_streams(rows)
@@ -158,14 +158,15 @@ def _marks_of(*rows: pl.DataFrame) -> pl.DataFrame:
 def _unread_rows(arrived: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
     """Returns the unread ranges of each stream for each scope that has messages there; those between two are one row.
 
-    That row has the place of the last of them, and counts them. A stream may have thousands of ranges, and messages of
-    thousands of scopes, so a row for each range and scope would be too many.
+    That row has the place of the last of them, and counts them. Those behind the last message are one row at the end,
+    whatever the time. A stream may have thousands of ranges, and messages of thousands of scopes, so a row for each
+    range and scope would be too many.
     """
     offset = pl.col("stream_offset")
     nth = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("stream_id")
     ranges = unread.select("stream_id", "stream_offset").sort("stream_offset")
     ranges = ranges.with_columns(nth.alias("count"), offset.alias("last"))
-    whole = ranges.group_by("stream_id").agg(pl.col("count").max().alias("all"), offset.max().alias("very_last"))
+    whole = ranges.group_by("stream_id").agg(pl.col("count").max().alias("all"))
     count, is_last = pl.col("count"), offset.shift(-1).over(STREAM).is_null()
     placed = (
         arrived.join(whole, on="stream_id")
@@ -177,31 +178,18 @@ def _unread_rows(arrived: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
             pl.when(is_last).then(pl.col("all") - count).alias("behind"),
         )
     )
+    places = (pl.col("last"), "before"), (pl.lit(STREAM_END, pl.Int64), "behind")
     return pl.concat(
-        placed.select(*STREAM, pl.col(place).alias("stream_offset"), pl.col(missing).alias("missing"))
-        for place, missing in (("last", "before"), ("very_last", "behind"))
+        placed.select(*STREAM, place.alias("stream_offset"), pl.col(missing).alias("missing"))
+        for place, missing in places
     ).filter(pl.col("missing") > 0)
 
 
-def _stream_end_rows(unread: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-    """Returns a row at the end of each stream with unread ranges, for those after the scope's last message there.
-
-    On a stream without a message of the scope that is all of them, at the time when the stream began. On others the
-    row directly follows the last message, whatever the time.
-    """
-    counted = unread.group_by("stream_id").agg(count().alias("all"))
-    has_messages = pl.col("has_messages")
-    return (
-        streams.group_by(*STREAM, "stream_id", "first_ns")
-        .agg(has_messages.any())
-        .join(counted, on="stream_id")
-        .select(
-            *STREAM,
-            pl.lit(STREAM_END, pl.Int64).alias("stream_offset"),
-            pl.when(~has_messages).then("first_ns").alias("at_ns"),
-            pl.when(has_messages).then(0).otherwise("all").alias("missing"),
-        )
-    )
+def _silent_rows(unread: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+    """Returns all unread ranges of each stream without a message of the scope, at its end, when the stream began."""
+    counted = unread.group_by("stream_id").agg(count().alias("missing"))
+    silent = streams.filter(~pl.col("has_messages")).select(*STREAM, "stream_id", at_ns="first_ns").unique()
+    return silent.join(counted, on="stream_id").with_columns(stream_offset=pl.lit(STREAM_END, pl.Int64))
 
 
 def _scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame, every_flow: pl.DataFrame) -> pl.DataFrame:
