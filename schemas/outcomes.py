@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from schemas.messages import TX_SEQUENCE
 from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, Table
-from schemas.witness import WITNESS
+from schemas.witness import WITNESS, keyed
 
 
 class Outcome(StrEnum):
@@ -110,3 +110,5 @@ OUTCOMES = Table(
         Column("explanation", STRING, "The outcome in one sentence.", nullable=False),
     ),
 )
+EXPLAINED = keyed(OUTCOMES)
+"""A row of OUTCOMES, or one of a delivered message that came more than once, before frames are looked up."""

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from schemas.table import LONG, STRING, TIMESTAMP, Column, array, row
+from schemas.table import LONG, STRING, TIMESTAMP, Column, RowType, Table, array, row
 
 
 class Shows(StrEnum):
@@ -39,3 +39,8 @@ WITNESS = Column(
     + "; or the packet type), and `uri`, `capture_id` and `frame_number` say where its first frame is.",
     nullable=False,
 )
+
+
+def keyed(table: Table) -> RowType:
+    """Returns a table's row in which `witness` lists keys, `<stream_id>@<stream_offset>`: frames are looked up last."""
+    return row(**{f.name: array(STRING) if f.name == WITNESS.name else f.type for f in table.arrow})

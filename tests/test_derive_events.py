@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 from table_frames import rows_of
 
-from schemas.explained import FOUND
 from schemas.ingest import CAPTURES, PACKETS
 from schemas.replay import FINDINGS, VERDICTS
+from schemas.tallies import FINDINGS_ON_MESSAGES
 from udfs.derive.tables import schema_of
 from udfs.derive.witness import find_frames, places_of, with_frames
 
@@ -54,7 +54,7 @@ def test_a_witness_lists_packets_in_order_of_time_with_their_roles() -> None:
     )
     verdicts = rows_of(VERDICTS, *(place | {"verdict": one} for place, one in zip(places, JUDGED, strict=True)))
     rows = [{"kind": kind, "witness": keys} for kind, (keys, _) in WITNESSES.items()]
-    found = pl.DataFrame(rows, schema_of(FOUND))
+    found = pl.DataFrame(rows, schema_of(FINDINGS_ON_MESSAGES.arrow))
     wanted = places_of(rows=found)
     assert sorted(wanted.rows()) == [*((A, at) for at in (*range(6), 99)), (B, 1), (B, 2)]
     captures = rows_of(CAPTURES, {"capture_id": "c", "uri": "night.pcap"})

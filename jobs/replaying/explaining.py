@@ -9,8 +9,8 @@ from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.fates import Fates
 from jobs.replaying.inputs import Inputs
-from schemas.explained import FOUND
 from schemas.replay import FindingKind
+from schemas.tallies import FINDINGS_ON_MESSAGES
 from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.facts.arrivals import (
     SHOWN,
@@ -75,7 +75,7 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
     rows = (
         finding_row(tell(**fact), fact) for tell, of_kind in found.items() for fact in of_kind.iter_rows(named=True)
     )
-    return pl.DataFrame(list(rows), schema_of(FOUND), orient="row")
+    return pl.DataFrame(list(rows), schema_of(FINDINGS_ON_MESSAGES.arrow), orient="row")
 
 
 def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: T, fates: Fates[T], resumed: T) -> T:
@@ -96,7 +96,7 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
         watched=watched,
     )
     shown = engine.join(engine.select(every_verdict, *SHOWN), engine.expect_few(chosen), ["scope_key", "replay_order"])
-    return engine.run(engine.derive(shown_messages, shown=shown), tell_messages, FOUND, FINDING)
+    return engine.run(engine.derive(shown_messages, shown=shown), tell_messages, FINDINGS_ON_MESSAGES.arrow, FINDING)
 
 
 def find_by_facts(

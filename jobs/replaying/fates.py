@@ -10,8 +10,7 @@ from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
-from schemas.explained import EXPLAINED
-from schemas.outcomes import Outcome
+from schemas.outcomes import EXPLAINED, Outcome
 from schemas.replay import Scope
 from udfs.derive.columns import PLACE
 from udfs.derive.frames import Frames, derives

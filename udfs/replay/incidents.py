@@ -85,7 +85,7 @@ class OutcomeCount(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Holds what is known of a sequence, an outcome in it, an address that sent it, or a finding: a row of FOUND."""
+    """Holds what is known of a sequence, an outcome in it, an address that sent it, or a finding with keys."""
 
     scope_key: str | None
     tx_sequence_id: int | None

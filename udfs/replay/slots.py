@@ -10,8 +10,7 @@ from operator import attrgetter
 
 import pyarrow as pa
 
-from schemas.explained import EXPLAINED
-from schemas.outcomes import LOSS_UNKNOWN, LOST, DeliveredBy, Outcome
+from schemas.outcomes import EXPLAINED, LOSS_UNKNOWN, LOST, DeliveredBy, Outcome
 from udfs.replay.arrivals import Arrival, read_scopes
 from udfs.replay.outcomes import Message, Slot, delivered_by, distinct, outcome_of, witness
 from udfs.replay.rows import Batches, write_rows

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from schemas.explained import FOUND, keyed
 from schemas.incidents import INCIDENTS
+from schemas.tallies import FINDINGS_ON_MESSAGES
+from schemas.witness import keyed
 from udfs.derive.columns import SEQUENCE, address_of_stream, are_in, count, count_if, number_of
 from udfs.derive.frames import Frames, derives
 from udfs.derive.tables import schema_of
@@ -23,12 +24,12 @@ _BEFORE_ALL = -(1 << 63)
 def tell_incidents(
     findings: pl.DataFrame, outcomes: pl.DataFrame, sequences: pl.DataFrame, sent: pl.DataFrame, seen: pl.DataFrame
 ) -> Frames:
-    """Returns `findings` with their `incident_id`, and `incidents`, of FOUND, OUTCOMES with keys, and SEQUENCES.
+    """Returns `findings` with their `incident_id`, and `incidents`; FINDINGS and OUTCOMES have keys.
 
     `sent` are rows of `messages_sent`, and `seen` those of `addresses_seen`.
     """
     told = explain_events(sorted(_events(findings, outcomes, sequences, sent.join(seen, on=_SENDER)), key=_in_order))
-    schemas = {"findings": schema_of(FOUND), "incidents": schema_of(keyed(INCIDENTS))}
+    schemas = {"findings": schema_of(FINDINGS_ON_MESSAGES.arrow), "incidents": schema_of(keyed(INCIDENTS))}
     return {name: pl.DataFrame(rows, schema) for (name, schema), rows in zip(schemas.items(), told, strict=True)}
 
 

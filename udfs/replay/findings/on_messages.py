@@ -12,8 +12,8 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from schemas.explained import FOUND
 from schemas.replay import Severity, Verdict
+from schemas.tallies import FINDINGS_ON_MESSAGES
 from udfs.replay.findings.finding import Found, Message, Role, Rule, Told, finding_row
 from udfs.replay.findings.messages import RULES
 from udfs.replay.rows import Batches, read_rows, write_rows
@@ -73,7 +73,7 @@ def tell_messages(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Turns rows of CHOSEN, each with the columns of Message, into rows of FINDINGS; those of a finding together."""
     rows = (pair for batch in batches for pair in zip(batch.to_pylist(), read_rows([batch], Message), strict=True))
     findings = groupby(rows, lambda pair: itemgetter(*FINDING)(pair[0]))
-    return write_rows((_tell(list(shown)) for _, shown in findings), FOUND)
+    return write_rows((_tell(list(shown)) for _, shown in findings), FINDINGS_ON_MESSAGES.arrow)
 
 
 def _tell(shown: list[tuple[dict[str, Any], Message]]) -> tuple[object, ...]:
