@@ -66,6 +66,13 @@ class InMemory(OnSpark):
         self.replace(table, self.derive(work, **tables))
 
 
+@dataclass(frozen=True)
+class InBuckets(OnSpark):
+    """Has several buckets, though there are few rows."""
+
+    buckets = 3
+
+
 def in_memory(spark: SparkSession, tables: Frames) -> InMemory:
     """Returns an engine on Spark that has these tables."""
     return InMemory(Warehouse(spark, "unused"), tables=dict(tables))
@@ -212,12 +219,14 @@ def _combined(engine: Engine[T], few: pl.DataFrame) -> dict[str, T]:
         **{how: engine.join(rows, few, ["stream_id"], how) for how in ("inner", "left", "semi", "anti")},
         "many": engine.join(rows, engine.read(MESSAGES, "stream_id", "stream_offset"), PLACE, "semi"),
         "both": engine.union(rows, few),
-        "last_sent": engine.derive(Derivation(_last_sent(), ("source_queue_manager",)), rows=rows),
+        "last_sent": engine.derive(Derivation(_last_sent(), ("stream_id",)), rows=rows, few=few),
     }
 
 
 def _last_sent() -> Callable[..., pl.DataFrame]:
-    return lambda rows: rows.group_by("source_queue_manager").agg(pl.max("sent_at"), pl.len())
+    return lambda rows, few: (
+        rows.join(few, on="stream_id").group_by("stream_id", "mark").agg(pl.max("sent_at"), pl.len())
+    )
 
 
 def test_tasks_do_with_rows_of_files_what_this_process_does(spark: SparkSession, tmp_path: Path) -> None:
@@ -226,7 +235,7 @@ def test_tasks_do_with_rows_of_files_what_this_process_does(spark: SparkSession,
     warehouse.create(MESSAGES)
     for half in here.read(MESSAGES).iter_slices(here.read(MESSAGES).height // 2 + 1):
         warehouse.append(MESSAGES, half)
-    there = OnSpark(warehouse)
+    there = InBuckets(warehouse)
     few = here.read(MESSAGES).select("stream_id").unique().head(3).with_columns(mark=pl.lit("few"))
     expected, found = _combined(here, few), there.bring(**_combined(there, few))
     for name, rows in expected.items():

@@ -8,6 +8,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from schemas.table import LONG, STRING, row
+from udfs.derive import parcels
 from udfs.derive.frames import to_frame
 from udfs.derive.parcels import pack, unpack
 from udfs.replay import groups
@@ -43,12 +44,15 @@ KEYS = [(None, None)] * 3 + [(None, 1)] * 2 + [("a", None)] * 4 + [("a", 1), ("b
 
 @pytest.mark.parametrize("buckets", [1, 2, 100])
 @pytest.mark.parametrize("size", [1, 5, 20])
-def test_all_rows_of_a_group_are_in_one_bucket_and_nulls_are_equal(buckets: int, size: int) -> None:
+def test_all_rows_of_a_group_are_in_one_bucket_and_nulls_are_equal(
+    buckets: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parcels, "_MANY", 1)
     by = ("one", "two")
     empty = {"left": to_frame(ROWS.empty_table()), "right": to_frame(ROWS.empty_table()).select("value", *by)}
     frames = [to_frame(pa.Table.from_batches([batch])) for batch in batches(KEYS, size)]
-    parcels = [parcel for name in empty for parcel in pack(name, frames, empty[name], by, buckets)]
-    in_order = pa.Table.from_batches(parcels).sort_by("bucket")
+    packed = [parcel for name in empty for parcel in pack(name, frames, empty[name], by, buckets)]
+    in_order = pa.Table.from_batches(packed).sort_by("bucket")
     groups_in = []
     found = {name: list[pl.DataFrame]() for name in empty}
     for of_bucket in unpack(empty, in_order.to_batches(max_chunksize=size)):
@@ -60,6 +64,13 @@ def test_all_rows_of_a_group_are_in_one_bucket_and_nulls_are_equal(buckets: int,
     assert len(groups_in) > 1 or buckets == 1
     for name, of_buckets in found.items():
         assert_frame_equal(pl.concat(of_buckets), pl.concat(frames).select(empty[name].columns), check_row_order=False)
+
+
+def test_few_rows_of_many_buckets_come_in_one_call() -> None:
+    empty = {"left": to_frame(ROWS.empty_table())}
+    frames = [to_frame(pa.Table.from_batches([batch])) for batch in batches(KEYS, 20)]
+    (found,) = unpack(empty, pack("left", frames, empty["left"], ("one", "two"), 100))
+    assert_frame_equal(found["left"], frames[0], check_row_order=False)
 
 
 def test_a_table_without_rows_in_a_bucket_has_its_columns() -> None:

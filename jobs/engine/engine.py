@@ -12,7 +12,7 @@ from udfs.passes.options import Pass
 Row = dict[str, Any]
 How = Literal["inner", "left", "semi", "anti"]
 T = TypeVar("T")
-"""Rows as the engine holds them: a DataFrame of Spark or of Polars."""
+"""Rows as the engine holds them: a DataFrame of Spark or of Polars, or files of a table."""
 
 
 class Engine(Protocol[T]):

@@ -8,6 +8,7 @@ from typing import Self
 import polars as pl
 
 from jobs.engine.engine import How
+from jobs.warehouse.spark_rows import MOST_ROWS
 from schemas.table import Table
 from udfs.derive.columns import piece
 from udfs.derive.tables import schema_of
@@ -37,12 +38,18 @@ class InFiles:
 
     def join(self, other: object, on: Sequence[str], how: How = "inner") -> Self | None:
         """Joins few rows, which all tasks get; returns None if they are many."""
-        if not isinstance(other, pl.DataFrame):
+        if not isinstance(other, pl.DataFrame) or other.height > MOST_ROWS:
             return None
-        return self._then(lambda rows: rows.join(other.lazy(), on=list(on), how=how, nulls_equal=True))
+        added = [] if how in {"semi", "anti"} else [name for name in other.columns if name not in on]
+
+        def join(rows: pl.LazyFrame) -> pl.LazyFrame:
+            mine = rows.drop(added, strict=False)
+            return mine.join(other.lazy(), on=list(on), how=how, nulls_equal=True)
+
+        return self._then(join)
 
     def count_parts(self, by: Sequence[str], *columns: str) -> Self:
-        """Returns rows of which `Engine.sum_up` of all is the sum: a `count` for the same values `by`, and sums."""
+        """Returns counts and sums of each slice of the files, which `OnSpark.sum_up` adds up."""
         return self._then(
             lambda rows: rows.group_by(by).agg(pl.len().cast(pl.Int64).alias("count"), *map(pl.sum, columns))
         )

@@ -1,7 +1,7 @@
 """Runs steps on Spark, over the tables of a warehouse, and in this process what they do with few rows."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce, wraps
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -55,8 +55,10 @@ _FEW = {
 """Tables with rows per connection, sequence or story: if their files are small, they are read in this process."""
 _FEW_BYTES = 32 * 2**20
 """Bytes of a table's files that are few enough for this process."""
-_BUCKET_ROWS, _MOST_BUCKETS = 100_000, 1_000
-"""Rows of a bucket; and most buckets, as the more there are, the fewer rows has a parcel."""
+_BUCKET_ROWS = 100_000
+"""Packets for each of which there is a bucket."""
+_MOST_BUCKETS = 1_000
+"""With more buckets, parcels of a task would have too few rows each."""
 _FEW_ROWS = 500_000
 """Rows that are few enough for this process; of more, a derivation without groups is one task."""
 
@@ -94,7 +96,7 @@ class Derived(NamedTuple):
 
 @dataclass(frozen=True)
 class OnSpark:
-    """An engine whose tables are Delta tables. Its rows are DataFrames, in files or, where they are few, frames.
+    """An engine whose tables are Delta tables. Its rows are DataFrames, `InFiles` or, where they are few, frames.
 
     What a derivation makes without groups are few rows, and so are the rows of some tables. Groups come together in
     buckets (`udfs.derive.parcels`).
@@ -172,8 +174,12 @@ class OnSpark:
         given = {name: rows for name, rows in tables.items() if name not in shared}
         empty = {name: derivation.needed(name, _without_rows(rows)) for name, rows in given.items()}
         made = derivation.made(**empty, **shared)
+        keys = {tuple(_without_rows(rows).schema[name] for name in derivation.by) for rows in given.values()}
+        if len(keys) > 1:  # equal values of other types have other hashes
+            raise TypeError(f"The columns {', '.join(derivation.by)} have other types in other tables: {keys}.")
         if derivation.in_parts:
             ((name, rows),) = given.items()
+            rows = self.there(rows) if isinstance(rows, pl.DataFrame) else rows
             source, to_frames = self._in_tasks(rows, empty[name].columns)
             to_tables: Callable[[Batches], Iterable[Frames]] = partial(_named, name, to_frames)
         else:
@@ -188,7 +194,7 @@ class OnSpark:
         if isinstance(rows, pl.DataFrame):
             packed = pa.Table.from_batches(pack(name, [rows], empty, by, buckets))
             return to_spark(self.warehouse.spark, to_frame(packed))
-        source, to_frames = self._in_tasks(rows, {*by, *empty.columns})
+        source, to_frames = self._in_tasks(rows, dict.fromkeys((*by, *empty.columns)))
         return map_arrow(source, lambda batches: pack(name, to_frames(batches), empty, by, buckets), PARCEL)
 
     def _in_tasks(self, rows: Rows, columns: Collection[str]) -> tuple[DataFrame, ToFrames]:
@@ -196,7 +202,7 @@ class OnSpark:
         if isinstance(rows, DataFrame):
             return rows.select(*columns), _to_frames
         numbers, shares = self.warehouse.spread(rows.files)
-        return numbers, reading_frames(shares, rows.table.arrow, rows.select(*columns).make)
+        return numbers, reading_frames(shares, rows.table.arrow, replace(rows, files=()).select(*columns).make)
 
     def _from_files(self, rows: InFiles) -> DataFrame:
         """Returns rows as a DataFrame that tasks make of files."""

@@ -20,6 +20,8 @@ PARCEL = row(bucket=LONG, name=STRING, rows=BINARY)
 _BUCKET = "bucket of the row"
 _PACKED_BYTES = 128 << 20
 """Bytes of rows, as Polars holds them, that are packed at once."""
+_MANY = 100_000
+"""Rows that are worth a call of their own."""
 
 
 def pack(
@@ -53,12 +55,21 @@ def _many_bytes(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
 
 
 def unpack(empty: Frames, parcels: Batches) -> Iterator[Frames]:
-    """Yields the frames of each bucket, of parcels in the order of their buckets; a table without any is `empty`."""
+    """Yields the frames of whole buckets, _MANY rows together, or the last ones; a table without any is `empty`.
+
+    The parcels are in the order of their buckets.
+    """
     in_order = (parcel for batch in parcels for parcel in batch.to_pylist())
+    frames, count = {name: [none] for name, none in empty.items()}, 0
     for _, of_bucket in groupby(in_order, itemgetter("bucket")):
-        frames = {name: [none] for name, none in empty.items()}
         for parcel in of_bucket:
-            frames[parcel["name"]].append(pl.read_ipc_stream(parcel["rows"]))
+            rows = pl.read_ipc_stream(parcel["rows"])
+            frames[parcel["name"]].append(rows)
+            count += rows.height
+        if count >= _MANY:
+            yield {name: pl.concat(some) for name, some in frames.items()}
+            frames, count = {name: [none] for name, none in empty.items()}, 0
+    if count:
         yield {name: pl.concat(some) for name, some in frames.items()}
 
 
