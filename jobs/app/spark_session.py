@@ -44,6 +44,12 @@ FOR_FEW_ROWS = {
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.debug.maxToStringFields": "1",
 }
+FOR_NARROW_ROWS = {
+    # Spark adds up the bytes of a batch again after each row: with columns in structs, more work than the row itself.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+}
+"""For steps whose rows hold no bytes of packets."""
 _LOOPBACK = "127.0.0.1"
 _ADDRESSES = {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
 _PRIVATE = {

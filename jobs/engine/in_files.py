@@ -8,11 +8,12 @@ from typing import Self
 import polars as pl
 
 from jobs.engine.engine import How
-from jobs.warehouse.spark_rows import MOST_ROWS
 from schemas.table import Table
 from udfs.derive.columns import piece
 from udfs.derive.tables import schema_of
 
+_MOST_ROWS = 1_000_000
+"""Rows that all tasks may get: less work than to hand all rows of the files to Spark."""
 _Step = Callable[[pl.LazyFrame], pl.LazyFrame]
 
 
@@ -38,7 +39,7 @@ class InFiles:
 
     def join(self, other: object, on: Sequence[str], how: How = "inner") -> Self | None:
         """Joins few rows, which all tasks get; returns None if they are many."""
-        if not isinstance(other, pl.DataFrame) or other.height > MOST_ROWS:
+        if not isinstance(other, pl.DataFrame) or other.height > _MOST_ROWS:
             return None
         added = [] if how in {"semi", "anti"} else [name for name in other.columns if name not in on]
 

@@ -57,6 +57,7 @@ _FEW_BYTES = 32 * 2**20
 """Bytes of a table's files that are few enough for this process."""
 _BUCKET_ROWS = 100_000
 """Packets for each of which there is a bucket."""
+_BUCKETS_OF_A_TASK = 4
 _MOST_BUCKETS = 1_000
 """With more buckets, parcels of a task would have too few rows each."""
 _FEW_ROWS = 500_000
@@ -185,7 +186,8 @@ class OnSpark:
         else:
             buckets = self.buckets if derivation.by else 1
             parcels = [self._packed(name, rows, empty[name], derivation.by, buckets) for name, rows in given.items()]
-            source = self.union(*parcels).repartition("bucket").sortWithinPartitions("bucket")
+            many = tasks(buckets // _BUCKETS_OF_A_TASK)  # a task gets all its parcels in one batch
+            source = self.union(*parcels).repartition(many, "bucket").sortWithinPartitions("bucket")
             to_tables = partial(unpack, empty)
         return Derived(source, _deriving(derivation, made, shared, to_tables), made)
 

@@ -16,6 +16,7 @@ from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
+from jobs.app.spark_session import FOR_NARROW_ROWS, session_settings
 from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark, engine_of
 from jobs.replaying.conversations import unite
@@ -53,7 +54,8 @@ def step(warehouse: Warehouse, config: Config) -> bool:
 
     def write(read: Mapping[str, int]) -> None:
         if warehouse.local is None:
-            _replay_on_spark(warehouse, config)
+            with session_settings(warehouse.spark, FOR_NARROW_ROWS):
+                _replay_on_spark(warehouse, config)
         else:
             last = LastInWarehouse(warehouse, read) if read else None
             write_here(warehouse, replay_here(warehouse, config, last))

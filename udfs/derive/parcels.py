@@ -20,7 +20,7 @@ PARCEL = row(bucket=LONG, name=STRING, rows=BINARY)
 _BUCKET = "bucket of the row"
 _PACKED_BYTES = 128 << 20
 """Bytes of rows, as Polars holds them, that are packed at once."""
-_MANY = 100_000
+_MANY = 50_000
 """Rows that are worth a call of their own."""
 
 
