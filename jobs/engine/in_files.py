@@ -8,6 +8,7 @@ from typing import Self
 import polars as pl
 
 from jobs.engine.engine import How
+from jobs.engine.in_process import join_frames, sum_frame
 from schemas.table import Table
 from udfs.derive.columns import piece
 from udfs.derive.tables import schema_of
@@ -41,19 +42,11 @@ class InFiles:
         """Joins few rows, which all tasks get; returns None if they are many."""
         if not isinstance(other, pl.DataFrame) or other.height > _MOST_ROWS:
             return None
-        added = [] if how in {"semi", "anti"} else [name for name in other.columns if name not in on]
-
-        def join(rows: pl.LazyFrame) -> pl.LazyFrame:
-            mine = rows.drop(added, strict=False)
-            return mine.join(other.lazy(), on=list(on), how=how, nulls_equal=True)
-
-        return self._then(join)
+        return self._then(lambda rows: join_frames(rows, other.lazy(), on, how))
 
     def count_parts(self, by: Sequence[str], *columns: str) -> Self:
         """Returns counts and sums of each slice of the files, which `OnSpark.sum_up` adds up."""
-        return self._then(
-            lambda rows: rows.group_by(by).agg(pl.len().cast(pl.Int64).alias("count"), *map(pl.sum, columns))
-        )
+        return self._then(lambda rows: sum_frame(rows, by, *columns))
 
     def _then(self, step: _Step) -> Self:
         return replace(self, steps=(*self.steps, step))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import polars as pl
 import pyarrow as pa
@@ -10,10 +11,12 @@ from jobs.engine.engine import How, Row
 from jobs.warehouse.gone import from_offsets
 from schemas.staging import TIMES
 from schemas.table import RowType, Table
-from udfs.derive.columns import piece, timestamp
+from udfs.derive.columns import count, piece, timestamp
 from udfs.derive.frames import ONE, Derivation, Frames, Work, to_arrow, to_frame
 from udfs.derive.tables import schema_of, with_columns_of
 from udfs.passes.options import Pass
+
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +99,10 @@ class InProcess:
         return rows.filter(column)
 
     def join(self, rows: pl.DataFrame, other: pl.DataFrame, on: Sequence[str], how: How = "inner") -> pl.DataFrame:
-        if how in {"semi", "anti"}:
-            return rows.join(other, on=list(on), how=how, nulls_equal=True)
-        mine = rows.drop(*(name for name in other.columns if name not in on), strict=False)
-        return mine.join(other, on=list(on), how=how, nulls_equal=True, maintain_order="left_right")
+        return join_frames(rows, other, on, how)
 
     def sum_up(self, rows: pl.DataFrame, by: Sequence[str], *columns: str) -> pl.DataFrame:
-        return rows.group_by(by, maintain_order=True).agg(pl.len().cast(pl.Int64).alias("count"), *map(pl.sum, columns))
+        return sum_frame(rows, by, *columns)
 
     def count(self, rows: pl.DataFrame) -> int:
         return rows.height
@@ -124,6 +124,19 @@ class InProcess:
     def delete_from_offset(self, table: Table, stale: pl.DataFrame) -> None:
         rows = self.read(table)
         self.tables[table.name] = rows.filter(~from_offsets(stale, table).find(rows))
+
+
+def join_frames(rows: Frame, other: Frame, on: Sequence[str], how: How) -> Frame:
+    """Does what `Engine.join` does."""
+    if how in {"semi", "anti"}:
+        return rows.join(other, on=list(on), how=how, nulls_equal=True)
+    mine = rows.drop(*(name for name in other.collect_schema().names() if name not in on), strict=False)
+    return mine.join(other, on=list(on), how=how, nulls_equal=True, maintain_order="left_right")
+
+
+def sum_frame(rows: Frame, by: Sequence[str], *columns: str) -> Frame:
+    """Does what `Engine.sum_up` does."""
+    return rows.group_by(by, maintain_order=True).agg(count().alias("count"), *map(pl.sum, columns))
 
 
 def conform(rows: pl.DataFrame, table: Table) -> pl.DataFrame:

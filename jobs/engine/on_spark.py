@@ -44,7 +44,7 @@ from udfs.replay.groups import pieces
 Rows: TypeAlias = Any
 """A DataFrame of Spark or files of a local table, with many rows, or a frame of Polars with few, in this process."""
 ToFrames = Callable[[Batches], Iterable[pl.DataFrame]]
-"""What a task does to get frames from its rows."""
+"""Makes frames of the Arrow batches that Spark hands to a task."""
 Operation = TypeVar("Operation", bound=Callable[..., Any])
 _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE)
 """Tables that a night may have no rows for: asking costs less than a commit."""
@@ -56,8 +56,9 @@ _FEW = {
 _FEW_BYTES = 32 * 2**20
 """Bytes of a table's files that are few enough for this process."""
 _BUCKET_ROWS = 100_000
-"""Packets for each of which there is a bucket."""
+"""There is a bucket for each so many packets."""
 _BUCKETS_OF_A_TASK = 4
+"""Spark hands a task all its parcels in one batch, which may not reach 2 GiB."""
 _MOST_BUCKETS = 1_000
 """With more buckets, parcels of a task would have too few rows each."""
 _FEW_ROWS = 500_000
@@ -173,11 +174,12 @@ class OnSpark:
     def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> Derived:
         shared = self.bring(**{name: tables[name] for name in derivation.shared})
         given = {name: rows for name, rows in tables.items() if name not in shared}
-        empty = {name: derivation.needed(name, _without_rows(rows)) for name, rows in given.items()}
-        made = derivation.made(**empty, **shared)
-        keys = {tuple(_without_rows(rows).schema[name] for name in derivation.by) for rows in given.values()}
+        without_rows = {name: _without_rows(rows) for name, rows in given.items()}
+        keys = {tuple(rows.schema[name] for name in derivation.by) for rows in without_rows.values()}
         if len(keys) > 1:  # equal values of other types have other hashes
             raise TypeError(f"The columns {', '.join(derivation.by)} have other types in other tables: {keys}.")
+        empty = {name: derivation.needed(name, rows) for name, rows in without_rows.items()}
+        made = derivation.made(**empty, **shared)
         if derivation.in_parts:
             ((name, rows),) = given.items()
             rows = self.there(rows) if isinstance(rows, pl.DataFrame) else rows
@@ -186,7 +188,7 @@ class OnSpark:
         else:
             buckets = self.buckets if derivation.by else 1
             parcels = [self._packed(name, rows, empty[name], derivation.by, buckets) for name, rows in given.items()]
-            many = tasks(buckets // _BUCKETS_OF_A_TASK)  # a task gets all its parcels in one batch
+            many = tasks(buckets // _BUCKETS_OF_A_TASK)
             source = self.union(*parcels).repartition(many, "bucket").sortWithinPartitions("bucket")
             to_tables = partial(unpack, empty)
         return Derived(source, _deriving(derivation, made, shared, to_tables), made)
@@ -214,15 +216,6 @@ class OnSpark:
             numbers, lambda batches: (batch for one in to_frames(batches) for batch in to_batches(one, schema)), schema
         )
 
-    def _tagged(self, tables: Mapping[str, DataFrame], tagged: RowType) -> DataFrame:
-        """Returns the rows of tables below each other: a struct for each table."""
-        parts = (
-            rows.select(F.struct(*(one.name for one in tagged.field(name).type)).alias(name))
-            for name, rows in tables.items()
-        )
-        types = {field.name: nullable(field.dataType) for field in spark_schema(tagged)}
-        return cast_columns(self.union(*parts), types)
-
     def derive(self, work: Work | Derivation, **tables: Rows) -> Rows:
         return self.derive_tables(work, **tables)[ONE]
 
@@ -241,8 +234,11 @@ class OnSpark:
         many = {name: self.there(rows) for name, rows in tables.items() if not isinstance(rows, pl.DataFrame)}
         if not many:
             return dict(tables)
+        # The rows of all tables stand below each other, each as a struct in the column of its table.
         tagged = row(**{name: row_type(rows.schema) for name, rows in many.items()})
-        rows = self._tagged(many, tagged)
+        structs = (rows.select(F.struct(*rows.columns).alias(name)) for name, rows in many.items())
+        types = {field.name: nullable(field.dataType) for field in spark_schema(tagged)}
+        rows = cast_columns(self.union(*structs), types)
         found = (rows if most is None else rows.limit(most + 1)).toArrow()
         if most is not None and found.num_rows > most:
             return None
@@ -303,9 +299,10 @@ class OnSpark:
             if self.warehouse.is_local:
                 self._write_few(table, conform(rows, table), update=update)
                 return
-            rows = rows if rows.height else None
+            if not rows.height:
+                return
         rows = self.there(rows)
-        if rows is None or (table in _OFTEN_EMPTY and rows.isEmpty()):
+        if table in _OFTEN_EMPTY and rows.isEmpty():
             return
         times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
         self.warehouse.merge(table, rows.withColumns(times) if times else rows, update=update)

@@ -45,9 +45,9 @@ def are_few(config: Config, files: Mapping[str, Stamp]) -> bool:
 def needs_no_tasks(config: Config, files: Mapping[str, Stamp]) -> bool:
     """Returns whether a night with these files is known to need no tasks of Spark."""
     captures, packets = (path_in(config.warehouse, of.name) for of in (CAPTURES, PACKETS))
-    if not is_local(config.warehouse, config.catalog_schema) or not _fit_to_replay(
-        config, local_commits.count(packets)
-    ):
+    if not is_local(config.warehouse, config.catalog_schema):
+        return False
+    if not _fit_to_replay(config, local_commits.count(packets)):
         return False
     if log.versions(captures):
         known = local_commits.read(captures, pa.schema([CAPTURES.arrow.field(name) for name in AS_INGESTED]))

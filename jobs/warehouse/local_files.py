@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,6 +20,7 @@ from jobs.app.errors import JobError
 from schemas.table import LONG, STRING, Table, row
 from udfs.derive.tables import schema_of
 from udfs.passes.options import Batches, Pass
+from udfs.replay.groups import bunches
 
 _INDEXED = 32
 """Columns that Delta collects statistics of unless a table says which."""
@@ -41,6 +43,7 @@ _AS_SCHEMA: Any = {
 Share = Sequence[tuple[str, int | None]]
 """The Parquet files that one task reads: of each the number of a row group, or None for the whole file."""
 _FRAME_ROWS = 100_000
+"""Rows of a file that a task holds as a frame."""
 FILE_OF_ROW = pa.field("file_of_row", STRING)
 """The name of the file that a row is read from."""
 _NOT_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
@@ -98,7 +101,7 @@ def reading_frames(
     """
 
     def read(numbers: Batches) -> Iterator[pl.DataFrame]:
-        for name, group in (part for batch in numbers for number in batch["id"].to_pylist() for part in shares[number]):
+        for name, group in _parts(shares, numbers):
             rows, (first, end) = scan([name], schema), _rows_of(name, group)
             for at in range(first, end, _FRAME_ROWS):
                 yield make(rows.slice(at, min(_FRAME_ROWS, end - at))).collect()
@@ -113,6 +116,23 @@ def _rows_of(name: str, group: int | None) -> tuple[int, int]:
         return 0, metadata.num_rows
     first = sum(metadata.row_group(before).num_rows for before in range(group))
     return first, first + metadata.row_group(group).num_rows
+
+
+def reading_files(shares: Sequence[Share], schema: pa.Schema, work: Pass) -> Pass:
+    """Returns a pass over numbers of shares: what `work` makes of their rows, with the columns of the schema."""
+
+    def read(numbers: Batches) -> Batches:
+        for name, group in _parts(shares, numbers):
+            file = pq.ParquetFile(name, coerce_int96_timestamp_unit="us")  # as Spark writes times
+            for batch in file.iter_batches(_BATCH_ROWS, None if group is None else [group], schema.names):
+                yield batch.select(schema.names).cast(schema)
+
+    return lambda numbers: work(read(numbers))
+
+
+def _parts(shares: Sequence[Share], numbers: Batches) -> Iterator[tuple[str, int | None]]:
+    """Yields the files, or row groups of files, of the shares with these numbers."""
+    return (part for batch in numbers for number in batch["id"].to_pylist() for part in shares[number])
 
 
 def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
@@ -133,18 +153,6 @@ def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
     return {"name": file.name, **times, "statistics": _statistics(table, rows)}
 
 
-def reading_files(shares: Sequence[Share], schema: pa.Schema, work: Pass) -> Pass:
-    """Returns a pass over numbers of shares: what `work` makes of their rows, with the columns of the schema."""
-
-    def read(numbers: Batches) -> Batches:
-        for name, group in (part for batch in numbers for number in batch["id"].to_pylist() for part in shares[number]):
-            file = pq.ParquetFile(name, coerce_int96_timestamp_unit="us")  # as Spark writes times
-            for batch in file.iter_batches(_BATCH_ROWS, None if group is None else [group], schema.names):
-                yield batch.select(schema.names).cast(schema)
-
-    return lambda numbers: work(read(numbers))
-
-
 def writing_files(place: str, table: Table, work: Pass) -> Pass:
     """Returns a pass that writes the table's rows, which `work` makes, to files, and returns rows of FILE."""
 
@@ -152,18 +160,8 @@ def writing_files(place: str, table: Table, work: Pass) -> Pass:
         return pa.RecordBatch.from_pylist([write_file(place, table, pa.Table.from_batches(batches))], FILE)
 
     def run(batches: Batches) -> Batches:
-        waiting: list[pa.RecordBatch] = []
-        size = 0
-        for batch in work(batches):
-            if not batch.num_rows:
-                continue
-            waiting.append(batch)
-            size += batch.nbytes
-            if size >= _FILE_BYTES:
-                yield write(waiting)
-                waiting, size = [], 0
-        if waiting:
-            yield write(waiting)
+        made = (batch for batch in work(batches) if batch.num_rows)
+        return map(write, bunches(made, attrgetter("nbytes"), _FILE_BYTES))
 
     return run
 

@@ -6,7 +6,7 @@ Arrow.
 
 from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 
 import polars as pl
@@ -15,13 +15,14 @@ import pyarrow as pa
 from schemas.table import BINARY, LONG, STRING, row
 from udfs.derive.frames import Frames
 from udfs.passes.options import Batches
+from udfs.replay.groups import bunches
 
 PARCEL = row(bucket=LONG, name=STRING, rows=BINARY)
 _BUCKET = "bucket of the row"
 _PACKED_BYTES = 128 << 20
-"""Bytes of rows, as Polars holds them, that are packed at once."""
+"""Bytes of rows, as Polars holds them, that are packed at once: a parcel of few rows costs as much as one of many."""
 _MANY = 50_000
-"""Rows that are worth a call of their own."""
+"""Rows that are worth a call of their own: half of a full bucket, so that only those with fewer come together."""
 
 
 def pack(
@@ -33,25 +34,13 @@ def pack(
     """
     bucket = pl.struct(by).hash(seed=0) % buckets if by else pl.lit(0)
     needed = (rows.with_columns(bucket.alias(_BUCKET)).select(*empty.columns, _BUCKET) for rows in frames)
-    for rows in _many_bytes(needed):
+    for some in bunches(needed, pl.DataFrame.estimated_size, _PACKED_BYTES):
+        of_buckets = pl.concat(some).partition_by(_BUCKET, include_key=False, as_dict=True)
         parcels = [
-            {"bucket": number, "name": name, "rows": _to_bytes(some.cast(empty.schema))}
-            for (number,), some in rows.partition_by(_BUCKET, include_key=False, as_dict=True).items()
+            {"bucket": number, "name": name, "rows": _to_bytes(rows.cast(empty.schema))}
+            for (number,), rows in of_buckets.items()
         ]
         yield pa.RecordBatch.from_pylist(parcels, PARCEL)
-
-
-def _many_bytes(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Yields frames put together, as a parcel of few rows costs as much as one of a thousand."""
-    waiting, size = list[pl.DataFrame](), 0.0
-    for rows in frames:
-        waiting.append(rows)
-        size += rows.estimated_size()
-        if size >= _PACKED_BYTES:
-            yield pl.concat(waiting)
-            waiting, size = [], 0.0
-    if waiting:
-        yield pl.concat(waiting)
 
 
 def unpack(empty: Frames, parcels: Batches) -> Iterator[Frames]:
@@ -60,17 +49,15 @@ def unpack(empty: Frames, parcels: Batches) -> Iterator[Frames]:
     The parcels are in the order of their buckets.
     """
     in_order = (parcel for batch in parcels for parcel in batch.to_pylist())
-    frames, count = {name: [none] for name, none in empty.items()}, 0
-    for _, of_bucket in groupby(in_order, itemgetter("bucket")):
-        for parcel in of_bucket:
-            rows = pl.read_ipc_stream(parcel["rows"])
-            frames[parcel["name"]].append(rows)
-            count += rows.height
-        if count >= _MANY:
-            yield {name: pl.concat(some) for name, some in frames.items()}
-            frames, count = {name: [none] for name, none in empty.items()}, 0
-    if count:
-        yield {name: pl.concat(some) for name, some in frames.items()}
+    buckets = (
+        [(parcel["name"], pl.read_ipc_stream(parcel["rows"])) for parcel in of_bucket]
+        for _, of_bucket in groupby(in_order, itemgetter("bucket"))
+    )
+    for some in bunches(buckets, lambda bucket: sum(rows.height for _, rows in bucket), _MANY):
+        frames = {name: [none] for name, none in empty.items()}
+        for name, rows in chain.from_iterable(some):
+            frames[name].append(rows)
+        yield {name: pl.concat(of_name) for name, of_name in frames.items()}
 
 
 def _to_bytes(rows: pl.DataFrame) -> bytes:

@@ -1,7 +1,7 @@
 """Rows of equal keys as whole tables, and rows that stand for several messages."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from udfs.replay.rows import Batches
 
+Item = TypeVar("Item")
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 NONE = np.iinfo(np.int64).min
@@ -21,6 +22,19 @@ _BATCH_ROWS = 2_000
 """A row may list hundreds of messages."""
 _MANY = 100_000
 """Rows that are worth a call of their own: the cost of vectorised steps is per call."""
+
+
+def bunches(items: Iterable[Item], size: Callable[[Item], float], enough: float) -> Iterator[list[Item]]:
+    """Yields successive items together, as soon as their sizes add up to enough; the last ones may be fewer."""
+    waiting, total = list[Item](), 0.0
+    for item in items:
+        waiting.append(item)
+        total += size(item)
+        if total >= enough:
+            yield waiting
+            waiting, total = [], 0.0
+    if waiting:
+        yield waiting
 
 
 def pieces(batches: Batches, *, lists: str | None = None) -> Iterator[pa.Table]:
