@@ -2,7 +2,7 @@
 
 The warehouse is generated as `decode` leaves it, so ten million messages need no capture and no decoding. Each run is
 a process of its own. CPU time is that of all its processes; memory is what each process held most, and what all held at
-one time.
+one time. Of scopes with several connections, the last hundredth comes in a later night.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from made_rows import write_warehouse
+from made_rows import nights_of, write_night
 from measure import Watched, watch
 
 from jobs.app.logs import log_as, step
@@ -32,16 +32,22 @@ def copy_messages(warehouse: Path) -> None:
         rows.write.format("delta").save(str(warehouse / "messages_again"))
 
 
-def measure(warehouse: Path, messages: int) -> list[str]:
-    """Returns the cost of a replay, and of reading the messages and writing them back, as lines of Markdown."""
+def measure(warehouse: Path, messages: int, scopes: int) -> list[str]:
+    """Returns the cost of replays, and of reading the messages and writing them back, as lines of Markdown."""
+    first, *later = nights_of(messages, scopes)
+    write_night(warehouse, messages, scopes, first)
     copied = watch([sys.executable, __file__, "--copy", str(warehouse)])
-    replayed = watch([*_REPLAY, "--warehouse", str(warehouse), "--log-format", "json"])
+    replay = (*_REPLAY, "--warehouse", str(warehouse), "--log-format", "json")
+    replayed = watch(replay)
+    rows = [_row("messages read and written back", copied), _row("replay", replayed)]
+    for night in later:
+        write_night(warehouse, messages, scopes, night)
+        rows.append(_row("replay of a later night", watch(replay)))
     cpu_s, base_s = replayed.steps[_REPLAYING].cpu_s, copied.steps[_COPYING].cpu_s
     sentence = (
         f"Without starting Spark, replay takes {cpu_s:.1f} CPU s, {cpu_s / messages * 1e6:.1f} µs a message: "
         f"{cpu_s / base_s:.1f} times as much as reading the messages and writing them back ({base_s:.1f} CPU s)."
     )
-    rows = (_row("messages read and written back", copied), _row("replay", replayed))
     return [f"| {' | '.join(_HEADS)} |", f"| --- |{' ---: |' * (len(_HEADS) - 1)}", *rows, "", sentence]
 
 
@@ -65,9 +71,8 @@ def main() -> None:
         with TemporaryDirectory() as folder:
             for scopes in asked.scopes:
                 warehouse = Path(folder, str(scopes))
-                write_warehouse(warehouse, asked.messages, scopes)
                 print(f"\n{asked.messages:,} messages in {scopes:,} scopes\n", flush=True)  # noqa: T201
-                print(*measure(warehouse, asked.messages), sep="\n", flush=True)  # noqa: T201
+                print(*measure(warehouse, asked.messages, scopes), sep="\n", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

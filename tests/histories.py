@@ -14,6 +14,7 @@ from table_frames import rows_of
 
 from jobs.app.config import DEFAULTS
 from jobs.engine.in_process import InProcess
+from jobs.engine.on_spark import FEW
 from jobs.ingestion import flow
 from jobs.replaying.conversations import unite
 from jobs.replaying.decoding import decode_table, quarantine_of
@@ -24,11 +25,12 @@ from schemas.ingest import PACKETS, QUARANTINE
 from schemas.messages import DECODED_TABLES
 from schemas.replay import VERDICTS, Reading, Scope
 from schemas.table import Table
-from schemas.tables import INGESTED, REPLAYED
+from schemas.tables import INGESTED, REPLAYED, TABLES
 from udfs.derive.columns import SEQUENCE
 
 Tables = dict[str, pl.DataFrame]
 Row = dict[str, Any]
+_MANY = {table.name for table in TABLES if table not in FEW}
 _NIGHT_NS = 60_000_000_000
 SITUATIONS: tuple[dict[str, Any], ...] = ({}, {"situations": True}, {"situations": True}, {"largest_sender": 0.5})
 """Options of the simulator; of connections that were captured twice, and clocks that stepped, all is judged again."""
@@ -43,6 +45,8 @@ class History:
     ingested: Tables = field(default_factory=dict)
     sources: Tables = field(default_factory=dict)
     replayed: Tables = field(default_factory=dict)
+    lazy: bool = False
+    """Whether rows of large tables are read when they are needed."""
     judged: int = 0
     """How many messages were judged so far, each time counted."""
 
@@ -59,7 +63,8 @@ class History:
     def go_on(self, sources: Tables) -> Tables:
         """Replays sources that may differ from those of the last night in any way; returns what the replay made."""
         before, self.sources = self.sources, sources
-        made, gone = self.replay(_Last(self.replayed, before, self.sources) if self.replayed else None)
+        last = _Last(self._held(self.replayed), before, self.sources) if self.replayed else None
+        made, gone = self.replay(last)
         self.judged += made[VERDICTS.name].height
         for table in BY_SEQUENCE:
             if gone is not None:
@@ -77,21 +82,26 @@ class History:
 
     def replay(self, last: "_Last | None") -> tuple[Tables, pl.DataFrame | None]:
         """Replays the sources as they are."""
-        engine = InProcess(tables=dict(self.sources))
+        engine = InProcess(tables=self._held(self.sources))
         options = Options(self.reading, self.scope)
         gone = replay(unite(engine, read_sources(engine)), options, last)
         return {table.name: engine.read(table) for table in REPLAYED}, gone
+
+    def _held(self, tables: Tables) -> dict[str, Any]:
+        """Returns the tables as an engine holds them."""
+        return {name: rows.lazy() if self.lazy and name in _MANY else rows for name, rows in tables.items()}
 
 
 @dataclass
 class _Last:
     """Implements LastReplay over tables in memory."""
 
-    replayed: Tables
+    replayed: dict[str, Any]
     before: Tables
     now: Tables
+    most_to_judge: int = 1 << 60
 
-    def read(self, table: Table, *columns: str) -> pl.DataFrame:
+    def read(self, table: Table, *columns: str) -> Any:
         rows = self.replayed[table.name]
         return rows.select(list(columns)) if columns else rows
 
@@ -143,7 +153,7 @@ def cut(rng: random.Random, captures: Sequence[Path]) -> list[list[Path]]:
 def of_captures(seed: int) -> Iterator[str]:
     """Yields what differs, after each night of a history, from what a replay of all its captures makes."""
     rng = random.Random(seed)
-    history = History(rng.choice([Scope.AUTO, Scope.AUTO, Scope.SESSION, Scope.QUEUE]))
+    history = History(rng.choice([Scope.AUTO, Scope.AUTO, Scope.SESSION, Scope.QUEUE]), lazy=seed % 2 == 0)
     with TemporaryDirectory() as folder:
         for night in cut(rng, simulated(Path(folder), seed)):
             made = history.night(*night)
@@ -154,7 +164,7 @@ def of_captures(seed: int) -> Iterator[str]:
 def of_rows(seed: int) -> Iterator[str]:
     """Yields the same of a history in which rows of the sources come, change and go as they never would."""
     rng = random.Random(seed)
-    history = History(rng.choice(list(Scope)))
+    history = History(rng.choice(list(Scope)), lazy=seed % 2 == 0)
     rows = troubled(rng, rng.choice([10, 40, 120])).rows
     nights = rng.randrange(2, 6)
     begins = {id(row): first_night(rng, row, nights) for of in rows.values() for row in of}

@@ -26,6 +26,7 @@ _T0 = 1_700_000_000_000_000_000
 _ROUND = 500  # messages of a scope
 _NUMBERS = 499  # of a round
 _ROUNDS = 200  # of a sequence
+_OF_SEQUENCE = _ROUND * _ROUNDS
 _ON_CONNECTION = 20_000  # messages of a scope per connection
 _SPACING_NS = 10_000_000
 _ACKNOWLEDGED = 20  # messages per OrderAck
@@ -74,7 +75,7 @@ def _sent(messages: int, scopes: int, low: int, high: int) -> pl.DataFrame:
         .with_columns((pl.col("turn") // _ROUND % _ROUNDS * _NUMBERS + p + less).alias("number"))
         .with_columns(
             previous.otherwise(pl.col("number") - pl.when(p == 300).then(2).otherwise(1)).alias("previous"),
-            (7_000_000_000_000_000_000 + scope * 1_000_000 + pl.col("turn") // (_ROUND * _ROUNDS))
+            (7_000_000_000_000_000_000 + scope * 1_000_000 + pl.col("turn") // _OF_SEQUENCE)
             .cast(pl.UInt64)
             .alias("sequence"),
             (k % _ON_CONNECTION * _SIZE).alias("offset"),
@@ -83,8 +84,18 @@ def _sent(messages: int, scopes: int, low: int, high: int) -> pl.DataFrame:
             _guid("a", scope - of_second).alias("source"),
             _guid("b", scope % _RECEIVERS).alias("receiver"),
             _stream_id(forth=True).alias("stream_id"),
+            # As a sender counts: also where the numbers of a new sequence begin again.
+            (pl.col("turn") // _OF_SEQUENCE * _OF_SEQUENCE + pl.col("number")).alias("nth"),
         )
     )
+
+
+def nights_of(messages: int, scopes: int) -> list[range]:
+    """Returns which connections of each scope the first night has; and, if there are several, a later one."""
+    of_scope = -(-messages // scopes)
+    connections = -(-of_scope // _ON_CONNECTION)
+    later = max(connections // 100, 1) if connections > 1 else 0
+    return [range(connections - later), *([range(connections - later, connections)] if later else [])]
 
 
 def _connections(messages: int, scopes: int) -> pl.DataFrame:
@@ -117,9 +128,9 @@ def _connections(messages: int, scopes: int) -> pl.DataFrame:
     )
 
 
-def small_tables(messages: int, scopes: int) -> dict[Table, pa.Table]:
-    """Returns the tables that have a row per connection."""
-    rows = _connections(messages, scopes)
+def small_tables(messages: int, scopes: int, night: range) -> dict[Table, pa.Table]:
+    """Returns the tables that have a row per connection, with those of a night."""
+    rows = _connections(messages, scopes).filter(pl.col("connection").is_in(night))
     address = pl.col("stream_id").str.split(">").list
     streams = rows.select(
         *("stream_id", "connection_id", "from_initiator", "first_captured_at", "last_captured_at"),
@@ -139,11 +150,12 @@ def small_tables(messages: int, scopes: int) -> dict[Table, pa.Table]:
     return {STREAMS: _shaped(STREAMS, streams), HANDSHAKES: _shaped(HANDSHAKES, handshakes)}
 
 
-def large_tables(messages: int, scopes: int, at_once: int = 500_000) -> Iterator[dict[Table, pa.Table]]:
-    """Yields parts of the tables that have a row for each of some messages."""
+def large_tables(messages: int, scopes: int, night: range, at_once: int = 500_000) -> Iterator[dict[Table, pa.Table]]:
+    """Yields parts of the tables that have a row for each of some messages, with those of a night."""
     for low in range(0, messages, at_once):
         rows = _sent(messages, scopes, low, min(low + at_once, messages))
-        lost = pl.col("k") % _LOST == _LOST - 1
+        rows = rows.filter(pl.col("connection").is_in(night))
+        lost = pl.col("k") % _LOST == _LOST // 2  # not where a sequence begins
         acknowledged = rows.filter(pl.col("k") % _ACKNOWLEDGED == _ACKNOWLEDGED - 1)
         yield {
             MESSAGES: _shaped(MESSAGES, rows.filter(~lost).select(**_message())),
@@ -154,10 +166,10 @@ def large_tables(messages: int, scopes: int, at_once: int = 500_000) -> Iterator
         }
 
 
-def write_warehouse(folder: Path, messages: int, scopes: int) -> None:
-    """Writes a warehouse as `decode` leaves it: each message, acknowledgment and handshake is a packet of one size."""
-    small, counts = small_tables(messages, scopes), list[pl.DataFrame]()
-    for part in ({HANDSHAKES: small[HANDSHAKES]}, *large_tables(messages, scopes)):
+def write_night(folder: Path, messages: int, scopes: int, night: range) -> None:
+    """Writes what a night decodes: each message, acknowledgment and handshake is a packet of one size."""
+    small, counts = small_tables(messages, scopes, night), list[pl.DataFrame]()
+    for part in ({HANDSHAKES: small[HANDSHAKES]}, *large_tables(messages, scopes, night)):
         for table, rows in part.items():
             _append(folder, table, rows)
             if table in _PACKET_TYPES:
@@ -175,7 +187,7 @@ def write_warehouse(folder: Path, messages: int, scopes: int) -> None:
         **dict.fromkeys(("size_bytes", "content_bytes"), messages * BYTES_PER_MESSAGE),
         "ingested_at": datetime.fromtimestamp(_T0 // 10**9, UTC),
     }
-    whole = {STREAMS: streams, CAPTURES: pl.DataFrame([capture])}
+    whole = {STREAMS: streams} | ({} if night.start else {CAPTURES: pl.DataFrame([capture])})
     for table in (*INGESTED, *DECODED_TABLES):
         _append(folder, table, _shaped(table, whole[table]) if table in whole else table.arrow.empty_table())
 
@@ -210,7 +222,7 @@ def _message() -> dict[str, pl.Expr]:
         "source_queue_manager": pl.col("source"),
         "queue_manager_address": pl.lit(NULL_GUID),
         "destination_queue": pl.concat_str(pl.lit("DIRECT=OS:server\\private$\\orders"), "scope"),
-        "message_id": pl.concat_str("source", number * 2 + pl.col("second"), separator="\\"),
+        "message_id": pl.concat_str("source", pl.col("nth") * 2 + pl.col("second"), separator="\\"),
         "message_id_ordinal": k + 1,
         "label": pl.concat_str(pl.lit("order "), "number"),
         "transactional": pl.lit(value=True),
@@ -221,7 +233,7 @@ def _message() -> dict[str, pl.Expr]:
         "previous_tx_sequence_number": pl.col("previous"),
         "tx_first": number % 4 == 1,
         "tx_last": number % 4 == 0,
-        "tx_transaction_id": ((number - 1) // 4 * 2 + pl.col("second")) % (1 << 20),
+        "tx_transaction_id": ((pl.col("nth") - 1) // 4 * 2 + pl.col("second")) % (1 << 20),
         "message_class": pl.lit(0),
         "body_size": pl.lit(1000),
         "body_type": pl.lit(8),

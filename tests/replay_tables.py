@@ -106,7 +106,7 @@ class Replayed:
         engine = InProcess(batch_rows)
         self.sources = sources
         replay_flow(unite(engine, sources), options, add_states=self._note)
-        self.tables = engine.tables
+        self.tables: dict[str, pl.DataFrame] = engine.tables
 
     def _note(self, chains: pl.DataFrame) -> pl.DataFrame:
         self.chains = chains

@@ -31,7 +31,7 @@ from udfs.derive.frames import Frames
 def held(folder: Path) -> Iterator[Warehouse]:
     """The warehouse in a folder, held in memory by a run that has the publish lock."""
     with publish_lock.hold(without_spark(folder), 60) as (warehouse, _):
-        yield replace(warehouse, local=Memory())
+        yield replace(warehouse, local=Memory(1_000_000))
 
 
 def write(folder: Path, tables: Frames) -> None:

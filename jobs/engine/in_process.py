@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -12,11 +12,14 @@ from jobs.warehouse.gone import from_offsets
 from schemas.staging import TIMES
 from schemas.table import RowType, Table
 from udfs.derive.columns import count, piece, timestamp
-from udfs.derive.frames import ONE, Derivation, Frames, Work, to_arrow, to_frame
+from udfs.derive.frames import ONE, Derivation, Frame, Frames, Work, to_arrow, to_frame
 from udfs.derive.tables import schema_of, with_columns_of
 from udfs.passes.options import Pass
 
-Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+Rows: TypeAlias = Any
+"""A frame, or a LazyFrame where rows are many: they are read when they are needed, and only those that are."""
+MANY_ROWS = 500_000
+"""Rows of a table from which on it is a LazyFrame. What is derived from it in parts gets so many at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,12 @@ class InProcess:
     """
 
     batch_rows: int = 10_000
-    load: Callable[..., pl.DataFrame] = lambda table, *_: schema_of(table.arrow).to_frame()
+    load: Callable[..., Rows] = lambda table, *_: schema_of(table.arrow).to_frame()
     """Returns the rows of a table, of which these columns are needed; without any, all."""
-    tables: Frames = field(default_factory=dict)
+    tables: dict[str, Rows] = field(default_factory=dict)
     """Tables that were read or changed, as they are now."""
 
-    def read(self, table: Table, *columns: str) -> pl.DataFrame:
+    def read(self, table: Table, *columns: str) -> Rows:
         if columns:
             rows = self.tables[table.name] if table.name in self.tables else self.load(table, *columns)
             return rows.select(columns)
@@ -45,7 +48,7 @@ class InProcess:
 
     def run(
         self,
-        rows: pl.DataFrame,
+        rows: Rows,
         work: Pass,
         schema: RowType,
         by: Sequence[str] = (),
@@ -55,75 +58,96 @@ class InProcess:
     ) -> pl.DataFrame:
         del parts
         rows = rows.sort(*by, *order, nulls_last=True) if by else rows
-        batches = to_arrow(rows).combine_chunks().to_batches(max_chunksize=self.batch_rows)
+        batches = to_arrow(here(rows)).combine_chunks().to_batches(max_chunksize=self.batch_rows)
         return to_frame(pa.Table.from_batches(work(batches), schema))
 
-    def derive_tables(self, work: Work | Derivation, **tables: pl.DataFrame) -> Frames:
-        return Derivation.of(work).run(**tables)
+    def derive_tables(self, work: Work | Derivation, **tables: Rows) -> Frames:
+        derivation = Derivation.of(work)
+        tables = {name: derivation.needed(name, rows) for name, rows in tables.items()}
+        lazy = [name for name in tables if name not in derivation.shared and isinstance(tables[name], pl.LazyFrame)]
+        if not (derivation.in_parts and lazy):
+            return derivation.run(**self.bring(**tables))
+        (name,) = lazy
+        rows, shared = tables.pop(name), self.bring(**tables)
+        parts = rows.collect_batches(chunk_size=MANY_ROWS)
+        made = [derivation.run(**shared, **{name: part}) for part in parts]
+        made = made or [derivation.run(**shared, **{name: here(rows.limit(0))})]
+        return {of: pl.concat([part[of] for part in made]) for of in made[0]}
 
-    def derive(self, work: Work | Derivation, **tables: pl.DataFrame) -> pl.DataFrame:
+    def derive(self, work: Work | Derivation, **tables: Rows) -> pl.DataFrame:
         return self.derive_tables(work, **tables)[ONE]
 
-    def gather(self, work: Work | Derivation, **tables: pl.DataFrame) -> Frames:
+    def gather(self, work: Work | Derivation, **tables: Rows) -> Frames:
         return self.derive_tables(work, **tables)
 
-    def bring(self, **tables: pl.DataFrame) -> Frames:
-        return tables
+    def bring(self, **tables: Rows) -> Frames:
+        return {name: here(rows) for name, rows in tables.items()}
 
-    def keep(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return rows
+    def keep(self, rows: Rows) -> pl.DataFrame:
+        return here(rows)
 
-    def expect_few(self, rows: pl.DataFrame) -> pl.DataFrame:
-        return rows
+    def expect_few(self, rows: Rows) -> pl.DataFrame:
+        return here(rows)
 
-    def union(self, *parts: pl.DataFrame) -> pl.DataFrame:
-        return pl.concat(parts, how="diagonal_relaxed")
+    def union(self, *parts: Rows) -> Rows:
+        return pl.concat(_alike(*parts), how="diagonal_relaxed")
 
-    def pick(self, rows: pl.DataFrame, column: str, *others: str) -> pl.DataFrame:
-        found = rows.filter(pl.col(column).is_not_null()).select(*others, column)
+    def pick(self, rows: Rows, column: str, *others: str) -> pl.DataFrame:
+        found = here(rows.filter(pl.col(column).is_not_null()).select(*others, column))
         if not isinstance(found.schema[column], pl.Struct):
             return found
         fields = found[column].struct.unnest()
         return pl.concat([found.select(*others).drop(fields.columns, strict=False), fields], how="horizontal")
 
-    def select(self, rows: pl.DataFrame, *names: str, **columns: str) -> pl.DataFrame:
+    def select(self, rows: Rows, *names: str, **columns: str) -> Rows:
         return rows.select(*names, **columns)
 
-    def with_piece(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def with_piece(self, rows: Rows) -> Rows:
         return rows.with_columns(piece=piece())
 
-    def distinct(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def distinct(self, rows: Rows) -> Rows:
         return rows.unique(maintain_order=True)
 
-    def where(self, rows: pl.DataFrame, column: str) -> pl.DataFrame:
+    def where(self, rows: Rows, column: str) -> Rows:
         return rows.filter(column)
 
-    def join(self, rows: pl.DataFrame, other: pl.DataFrame, on: Sequence[str], how: How = "inner") -> pl.DataFrame:
+    def join(self, rows: Rows, other: Rows, on: Sequence[str], how: How = "inner") -> Rows:
+        rows, other = _alike(rows, other)
         return join_frames(rows, other, on, how)
 
-    def sum_up(self, rows: pl.DataFrame, by: Sequence[str], *columns: str) -> pl.DataFrame:
+    def sum_up(self, rows: Rows, by: Sequence[str], *columns: str) -> Rows:
         return sum_frame(rows, by, *columns)
 
-    def count(self, rows: pl.DataFrame) -> int:
-        return rows.height
+    def count(self, rows: Rows) -> int:
+        return int(here(rows.select(pl.len())).item())
 
-    def write(self, table: Table, rows: pl.DataFrame, *, update: bool = False) -> None:
-        there, new = self.read(table), conform(rows, table)
+    def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
+        there, new = self.read(table), conform(here(rows), table)
         if update:
             there = self.join(there, new, table.key, "anti")
         else:
             new = self.join(new, there, table.key, "anti")
         self.tables[table.name] = pl.concat([there, new])
 
-    def replace(self, table: Table, rows: pl.DataFrame) -> None:
-        self.tables[table.name] = conform(rows, table)
+    def replace(self, table: Table, rows: Rows) -> None:
+        self.tables[table.name] = conform(here(rows), table)
 
-    def replace_by(self, table: Table, work: Work | Derivation, **tables: pl.DataFrame) -> None:
+    def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
         self.replace(table, self.derive(work, **tables))
 
     def delete_from_offset(self, table: Table, stale: pl.DataFrame) -> None:
         rows = self.read(table)
         self.tables[table.name] = rows.filter(~from_offsets(stale, table).find(rows))
+
+
+def here(rows: Rows) -> pl.DataFrame:
+    """Reads the rows of a LazyFrame; returns those of a frame."""
+    return rows.collect() if isinstance(rows, pl.LazyFrame) else rows
+
+
+def _alike(*tables: Rows) -> Sequence[Rows]:
+    """Returns frames or, if one of these is lazy, LazyFrames, as Polars combines only one kind."""
+    return [rows.lazy() for rows in tables] if any(isinstance(rows, pl.LazyFrame) for rows in tables) else tables
 
 
 def join_frames(rows: Frame, other: Frame, on: Sequence[str], how: How) -> Frame:

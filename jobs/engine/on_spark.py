@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 
 from jobs.engine.engine import Engine, How, Row
 from jobs.engine.in_files import InFiles
-from jobs.engine.in_process import InProcess, conform
+from jobs.engine.in_process import MANY_ROWS, InProcess, conform
 from jobs.warehouse.gone import from_offsets
-from jobs.warehouse.local_files import reading_frames
+from jobs.warehouse.local_files import reading_frames, scan
 from jobs.warehouse.spark_rows import (
     MOST_ROWS,
     cast_columns,
@@ -48,7 +48,7 @@ ToFrames = Callable[[Batches], Iterable[pl.DataFrame]]
 Operation = TypeVar("Operation", bound=Callable[..., Any])
 _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE)
 """Tables that a night may have no rows for: asking costs less than a commit."""
-_FEW = {
+FEW = {
     *(CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, HANDSHAKES),
     *(ENDS, SEQUENCES, SESSIONS, FINDINGS, INCIDENTS, TALLIES, FINDINGS_ON_MESSAGES),
 }
@@ -128,7 +128,7 @@ class OnSpark:
         return self.handed[id(rows)][1]
 
     def read(self, table: Table, *columns: str) -> Rows:
-        few = self.warehouse.read_if_small(table, _FEW_BYTES) if table in _FEW else None
+        few = self.warehouse.read_if_small(table, _FEW_BYTES) if table in FEW else None
         if few is not None:
             return few.select(columns or table.names)
         if self.warehouse.is_local:
@@ -382,4 +382,16 @@ def _are_here(tables: Mapping[str, Rows]) -> bool:
 
 def engine_of(warehouse: Warehouse) -> Engine[Any]:
     """Returns an engine in this process for a warehouse that is held in memory, else one on Spark."""
-    return OnSpark(warehouse) if warehouse.local is None else InProcess(load=warehouse.read_local)
+    return OnSpark(warehouse) if warehouse.local is None else InProcess(load=partial(load, warehouse))
+
+
+def load(warehouse: Warehouse, table: Table, *columns: str) -> pl.DataFrame | pl.LazyFrame:
+    """Returns the rows of a table as `InProcess` holds them: many are read from its files when they are needed.
+
+    With columns, it returns these at least.
+    """
+    held = {} if warehouse.local is None else warehouse.local.tables
+    may_be_many = warehouse.is_local and table.name not in held and table not in FEW
+    if may_be_many and (warehouse.count(table) or 0) > MANY_ROWS:
+        return scan(warehouse.files(table), table.arrow).select(columns or table.names)
+    return warehouse.read_local(table, *columns)

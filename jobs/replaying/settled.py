@@ -46,11 +46,19 @@ _OF_VERDICTS = (
 _SLOTS = (*SEQUENCE, "first_number_due", "numbers_due", "numbers_seen")
 
 
+class TooManyToJudge(Exception):  # noqa: N818 - it is no error: Spark judges them
+    """Says that this process has not the memory to judge all messages that are not settled."""
+
+
 class LastReplay(Protocol):
     """Tells what the last replay left and what has changed since."""
 
-    def read(self, table: Table, *columns: str) -> pl.DataFrame:
-        """Returns the rows that it left; with columns, these."""
+    @property
+    def most_to_judge(self) -> int:
+        """Returns how many messages there is the memory to judge."""
+
+    def read(self, table: Table, *columns: str) -> Any:
+        """Returns the rows that it left, as an engine in this process holds them; with columns, these."""
 
     def changes(self, table: Table, *columns: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
         """Returns the rows of a source that came since, and those that went; None where nothing tells."""
@@ -87,21 +95,33 @@ class Settled(Generic[T]):
         return self.engine.join(rows, self.engine.distinct(self.engine.select(wanted, on)), [on], "semi")
 
 
-def _nothing_settled(united: Conversations[T], flows: T) -> Settled[T]:
+def _nothing_settled(united: Conversations[T], flows: T, last: LastReplay | None) -> Settled[T]:
     """Returns that all transactional messages are to be judged; `flows` are all there are."""
     engine = united.engine
     messages = engine.select(engine.where(united.messages, "transactional"), *TRANSACTIONAL)
+    if last is not None:
+        _require_memory(last, engine.count(messages))
     none = read_tallies(schema_of(TALLIES.arrow).to_frame())
     resumed, behind = engine.table([], RESUMED), engine.table([], BEHIND)
     return Settled(engine, messages, flows, resumed, behind, none)
 
 
+def _require_memory(last: LastReplay, messages: int) -> None:
+    """Raises TooManyToJudge without the memory for so many messages."""
+    if messages > last.most_to_judge:
+        raise TooManyToJudge(f"{messages:,} messages are to be judged")
+
+
 def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastReplay | None) -> Settled[Any]:
-    """Returns what stays of the last replay; says why where that is nothing. With a `last` replay, rows are frames."""
+    """Returns what stays of the last replay; says why where that is nothing. With a `last` one, the engine is here.
+
+    Raises:
+        TooManyToJudge: there is not the memory for those that do not stay.
+    """
     engine, sources = united.engine, united.sources
     tallies = None if last is None else read_tallies(last.read(TALLIES))
     if last is None or tallies is None or tallies.is_empty():  # the literal reading leaves none
-        return _nothing_settled(united, inputs.flows)
+        return _nothing_settled(united, inputs.flows, last)
     changes: dict[str, Frames] = {}
     if united.found is not None or united.had_copies:
         why = "captures hold connections twice"
@@ -113,29 +133,30 @@ def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastRepl
         changes, why = _changes(last), "nothing tells what has changed"
     if not changes:
         progress(f"replay: all messages are judged: {why}")
-        return _nothing_settled(united, inputs.flows)
+        return _nothing_settled(united, inputs.flows, last)
     watched = watch(engine, inputs, inputs.acks, inputs.flows)
     now = Now(
         inputs.ends_with_copies,
         inputs.flows,
         inputs.legs,
-        inputs.messages,
-        sources.packets,
-        sources.acks,
+        inputs.messages.lazy(),
+        sources.packets.lazy(),
+        sources.acks.lazy(),
         inputs.acks,
         inputs.unread,
         watched,
     )
     found = settle(tallies, find_touched(tallies, changes, last.read(ENDS), now), now)
     progress(
-        f"replay: {found['messages'].height:,} of {now.messages.height:,} messages are judged, in "
+        f"replay: {found['messages'].height:,} of {engine.count(inputs.messages):,} messages are judged, in "
         f"{found['flows']['scope_key'].n_unique():,} scopes"
     )
+    _require_memory(last, found["messages"].height)
     judged_again = tallies.join(found["tallies"], on=SEQUENCE, how="anti").select(SEQUENCE).unique()
-    kept = _kept(last, judged_again, found["tallies"], found["flows"])
-    messages = engine.join(united.messages, found.pop("messages"), PLACE, "semi")
+    kept = _kept(engine, last, judged_again, found["tallies"], found["flows"])
+    to_judge = engine.join(engine.select(united.messages, *TRANSACTIONAL), found.pop("messages"), PLACE, "semi")
     flows = found.pop("flows")
-    return Settled(engine, messages, flows, **found, kept=kept, judged_again=judged_again)
+    return Settled(engine, engine.keep(to_judge), flows, **found, kept=kept, judged_again=judged_again)
 
 
 def _changes(last: LastReplay) -> dict[str, Frames]:
@@ -149,16 +170,18 @@ def _changes(last: LastReplay) -> dict[str, Frames]:
     return found
 
 
-def _kept(last: LastReplay, judged_again: pl.DataFrame, tallies: pl.DataFrame, flows: pl.DataFrame) -> Frames:
+def _kept(
+    engine: Engine[Any], last: LastReplay, judged_again: pl.DataFrame, tallies: pl.DataFrame, flows: pl.DataFrame
+) -> dict[str, Any]:
     """Returns the rows that stay of the tables of which not all are derived again; witnesses are keys."""
 
-    def read(table: Table, *columns: str) -> pl.DataFrame:
-        return last.read(table, *columns).join(judged_again, on=SEQUENCE, how="anti", nulls_equal=True)
+    def read(table: Table, *columns: str) -> Any:
+        return engine.join(last.read(table, *columns), judged_again, SEQUENCE, "anti")
 
     slots = read(SEQUENCES, *_SLOTS).drop_nulls("numbers_due").join(flows, on="scope_key", how="anti")
     return {
         VERDICTS.name: read(VERDICTS, *_OF_VERDICTS),
-        OUTCOMES.name: with_keys(read(OUTCOMES)),
+        OUTCOMES.name: engine.derive(with_keys, rows=read(OUTCOMES)),
         TRANSACTIONS.name: read(TRANSACTIONS),
         FINDINGS_ON_MESSAGES.name: read(FINDINGS_ON_MESSAGES),
         "slot_counts": slots,

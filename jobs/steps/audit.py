@@ -11,6 +11,7 @@ from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress, warn
 from jobs.replaying.sources import SOURCES
+from jobs.steps import in_memory
 from jobs.steps.replay import Replayed, recorded_options, replay_here, write_here
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
@@ -76,8 +77,8 @@ def _compared(there: pl.DataFrame, made: pl.DataFrame) -> tuple[pl.DataFrame, pl
 
 def _why_not(warehouse: Warehouse, config: Config) -> str:
     """Returns why nothing can or need be judged again; an empty text if nothing speaks against it."""
-    if warehouse.local is None:
-        return "with more messages than in_memory_messages every replay judges all of them"
+    if not in_memory.can_judge_all(warehouse):
+        return "there are more messages than in_memory_messages"
     read = sources_read(warehouse, "replay", REPLAYED, **recorded_options(config))
     if not read or warehouse.versions(SOURCES) != read:
         return "the tables are not what a replay with this version and these options made of all that was decoded"

@@ -26,6 +26,9 @@ from schemas.ingest import CAPTURES, PACKETS
 _WORTH_COMPILING = 64 << 20
 """Bytes of captures from which on queries are compiled."""
 
+_SETTLED = 4
+"""A packet that was settled takes a quarter of the memory of one that is judged, or less."""
+
 
 def limit(config: Config) -> int:
     """Returns how many bytes of captures this process reads at a time.
@@ -47,7 +50,8 @@ def needs_no_tasks(config: Config, files: Mapping[str, Stamp]) -> bool:
     captures, packets = (path_in(config.warehouse, of.name) for of in (CAPTURES, PACKETS))
     if not is_local(config.warehouse, config.catalog_schema):
         return False
-    if not _fit_to_replay(config, local_commits.count(packets)):
+    count = local_commits.count(packets)
+    if count is None or count > most_messages(config.in_memory_messages):
         return False
     if log.versions(captures):
         known = local_commits.read(captures, pa.schema([CAPTURES.arrow.field(name) for name in AS_INGESTED]))
@@ -98,11 +102,15 @@ def _bytes_ingested(warehouse: Warehouse) -> int | None:
 def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
     """Returns the warehouse to replay and to report on, which is held in memory where its packets are few enough.
 
-    They may be few although the captures are many: a replay needs neither these nor the packets' bytes.
+    They may be few although the captures are many: a replay needs neither these nor the packets' bytes. And there may
+    be more than can be judged: those that the last replay settled stay in the files of a local table.
     """
-    packets = warehouse.count(PACKETS)
-    return replace(warehouse, local=Memory()) if _fit_to_replay(config, packets) else warehouse
+    packets, most = warehouse.count(PACKETS), most_messages(config.in_memory_messages)
+    if packets is None or packets > (_SETTLED * most if warehouse.is_local else most):
+        return warehouse
+    return replace(warehouse, local=Memory(most))
 
 
-def _fit_to_replay(config: Config, packets: int | None) -> bool:
-    return packets is not None and packets <= most_messages(config.in_memory_messages)
+def can_judge_all(warehouse: Warehouse) -> bool:
+    """Returns whether a warehouse is held in memory that is enough to judge all its messages."""
+    return warehouse.local is not None and (warehouse.count(PACKETS) or 0) <= warehouse.local.most_to_judge

@@ -52,7 +52,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         if states:
             held.merge(INTERNAL_CONNECTIONS, outdated, update=True)
         removed, added = 0, 0
-        is_large = held.is_local and small.local is None
+        is_large = held.is_local and not in_memory.can_judge_all(small)
         for table in tables:
             before, after = held.optimize(table, *(table.clustered_by if is_large else ()))
             removed, added = removed + before, added + after

@@ -4,6 +4,7 @@ The work is in `jobs.replaying.flow`.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,17 +19,17 @@ from jobs.app.names import Names
 from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import FOR_NARROW_ROWS, session_settings
 from jobs.engine.in_process import InProcess
-from jobs.engine.on_spark import OnSpark, engine_of
+from jobs.engine.on_spark import OnSpark, engine_of, load
 from jobs.replaying.conversations import unite
 from jobs.replaying.flow import BY_SEQUENCE, Options, replay
-from jobs.replaying.settled import LastReplay
+from jobs.replaying.settled import LastReplay, TooManyToJudge
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.replaying.windows import add_states_in_memory, with_states
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import replay_summary, with_names
 from jobs.warehouse.catalog import create_history
 from jobs.warehouse.provenance import derive
-from jobs.warehouse.store import Warehouse
+from jobs.warehouse.store import Memory, Warehouse
 from schemas.ingest import STREAMS
 from schemas.messages import MESSAGES
 from schemas.replay import Reading, Scope
@@ -53,12 +54,9 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     warehouse.require(MESSAGES, "decode")
 
     def write(read: Mapping[str, int]) -> None:
-        if warehouse.local is None:
+        if warehouse.local is None or not _replay_in_memory(warehouse, warehouse.local, config, read):
             with session_settings(warehouse.spark, FOR_NARROW_ROWS):
-                _replay_on_spark(warehouse, config)
-        else:
-            last = LastInWarehouse(warehouse, read) if read else None
-            write_here(warehouse, replay_here(warehouse, config, last))
+                _replay_on_spark(replace(warehouse, local=None), config)
 
     derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **recorded_options(config))
     if not derived:
@@ -77,16 +75,31 @@ class LastInWarehouse(NamedTuple):
     """Implements `LastReplay`: what the last replay left in a warehouse, and what has changed since."""
 
     warehouse: Warehouse
+    most_to_judge: int
     read_versions: Mapping[str, int]
     """Versions of the sources that it read."""
 
-    def read(self, table: Table, *columns: str) -> pl.DataFrame:
+    def read(self, table: Table, *columns: str) -> pl.DataFrame | pl.LazyFrame:
         """Returns the rows that it left."""
-        return self.warehouse.read_local(table, *columns)
+        return load(self.warehouse, table, *columns)
 
     def changes(self, table: Table, *columns: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
         """Returns the rows of a source that came since, and those that went; None where nothing tells."""
         return self.warehouse.differences(table, self.read_versions[table.name], columns)
+
+
+def _replay_in_memory(warehouse: Warehouse, memory: Memory, config: Config, read: Mapping[str, int]) -> bool:
+    """Replays in this process, unless more messages are to be judged than it has the memory for; returns whether."""
+    if not read and not in_memory.can_judge_all(warehouse):
+        return False
+    try:
+        last = LastInWarehouse(warehouse, memory.most_to_judge, read) if read else None
+        write_here(warehouse, replay_here(warehouse, config, last))
+    except TooManyToJudge as why:
+        progress(f"replay: {why}, more than in_memory_messages: Spark's tasks judge all")
+        memory.tables.clear()  # the tasks write other rows
+        return False
+    return True
 
 
 class Replayed(NamedTuple):
@@ -102,7 +115,7 @@ class Replayed(NamedTuple):
 
 def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = None) -> Replayed:
     """Replays a warehouse that is held in memory, and writes nothing; without a `last` replay, all is judged."""
-    engine = InProcess(load=warehouse.read_local)
+    engine = InProcess(load=partial(load, warehouse))
     united = unite(engine, read_sources(engine))
     gone = replay(united, _options(config), last, add_states_in_memory(warehouse.spark))
     return Replayed(engine, gone, united.renamed_copies(united.sources.streams))

@@ -31,7 +31,6 @@ from jobs.warehouse import log
 from jobs.warehouse.gone import Gone, with_values
 from jobs.warehouse.local_files import (
     FILE,
-    FILE_OF_ROW,
     Share,
     read_files,
     sync,
@@ -211,8 +210,7 @@ def _files_with(gone: Gone, place: str, table: Table, delta: DeltaTable) -> list
     known = there.select(["path", "size_bytes", *(name for name in ends if name in there.column_names)])
     # The least and greatest value in the log are those of the file, or further apart.
     perhaps = {_file_at(place, one["path"]): one for one in known.to_pylist() if gone.may_be_in(one)}
-    rows = read_files([*perhaps], schema.append(FILE_OF_ROW))
-    return [perhaps[file] for file in rows.filter(gone.find(rows))[FILE_OF_ROW.name].unique(maintain_order=True)]
+    return [one for file, one in perhaps.items() if gone.find(read_files([file], schema)).any()]
 
 
 def _written(place: str, table: Table, rows: pl.DataFrame) -> list[dict[str, Any]]:

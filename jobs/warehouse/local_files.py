@@ -44,8 +44,6 @@ Share = Sequence[tuple[str, int | None]]
 """The Parquet files that one task reads: of each the number of a row group, or None for the whole file."""
 _FRAME_ROWS = 100_000
 """Rows of a file that a task holds as a frame."""
-FILE_OF_ROW = pa.field("file_of_row", STRING)
-"""The name of the file that a row is read from."""
 _NOT_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
@@ -70,7 +68,7 @@ def sync(*paths: Path) -> None:
 def read_files(files: Collection[str], schema: pa.Schema, where: pl.Expr | None = None) -> pl.DataFrame:
     """Reads the columns of the schema, only of rows `where` something holds; a column that a file lacks is null.
 
-    FILE_OF_ROW may be the last of these. Polars takes half as long as pyarrow for the small files of many nights.
+    Polars takes half as long as pyarrow for the small files of many nights.
 
     Raises:
         OSError: a file is not there, or cannot be read.
@@ -87,8 +85,7 @@ def read_files(files: Collection[str], schema: pa.Schema, where: pl.Expr | None 
 def scan(files: Collection[str], schema: pa.Schema) -> pl.LazyFrame:
     """Returns the columns of the schema in these files."""
     columns = pl.DataFrame(schema.empty_table()).schema
-    file_of_row = FILE_OF_ROW.name if columns.pop(FILE_OF_ROW.name, None) else None
-    rows = pl.scan_parquet(list(files), glob=False, schema=columns, include_file_paths=file_of_row, **_AS_SCHEMA)
+    rows = pl.scan_parquet(list(files), glob=False, schema=columns, **_AS_SCHEMA)
     return rows.cast(schema_of(schema))
 
 

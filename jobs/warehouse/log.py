@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -66,6 +67,16 @@ def rows_version(commits: Iterable[Commit]) -> int:
         if commit.changes_rows:
             break
     return version
+
+
+def last_with_rows_of(version: int, commits: Iterable[Commit]) -> int:
+    """Returns the last version up to which no commit changed the rows of this one; commits are in order, newest first.
+
+    Files that OPTIMIZE made of others are in it.
+    """
+    later = list(takewhile(lambda commit: commit.version > version, commits))
+    same = takewhile(lambda commit: not commit.changes_rows, reversed(later))
+    return max((commit.version for commit in same), default=version)
 
 
 def versions(table: str) -> list[int]:

@@ -49,6 +49,8 @@ _LONGEST_WITH_READERS = 168
 class Memory:
     """Holds the tables that a run has read or written."""
 
+    most_to_judge: int
+    """How many messages this process has the memory to judge."""
     tables: dict[str, pl.DataFrame] = field(default_factory=dict)
     columns: dict[str, tuple[tuple[str, ...], pl.DataFrame]] = field(default_factory=dict)
     """By table: the files that it consisted of when it was last read in part, and the columns that were read."""
@@ -124,13 +126,15 @@ class Warehouse(Tables):
     ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
         """Returns the rows of a local table that came and that went since a version, as far as these columns say.
 
-        Only files that are in one of both versions are read. None where a file or a commit since is gone, where Spark
-        has to find out, or where those that came have over `most` bytes more than those that went.
+        Only files that are in one of both versions are read; a later version with the same rows stands for the first.
+        None where a file or a commit since is gone, where Spark has to find out, or where those that came have over
+        `most` bytes more than those that went.
         """
         if not self.is_local:
             return None
         try:
-            changed = local_commits.changed_files(self.location(table.name), version)
+            same = log.last_with_rows_of(version, self.commits(table))
+            changed = local_commits.changed_files(self.location(table.name), same)
             more, fewer = (sum(Path(file).stat().st_size for file in files) for files in changed)
             if most is not None and more - fewer > most:
                 return None

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from schemas.table import BINARY, LONG, STRING, U16, U64, RowType, row
 
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 Frames = dict[str, pl.DataFrame]
 Work = Callable[..., Frames | pl.DataFrame]
 W = TypeVar("W", bound=Work)
@@ -63,9 +64,9 @@ class Derivation(NamedTuple):
         made = self.work(**{name: self.needed(name, rows) for name, rows in tables.items()})
         return {ONE: made} if isinstance(made, pl.DataFrame) else made
 
-    def needed(self, name: str, rows: pl.DataFrame) -> pl.DataFrame:
+    def needed(self, name: str, rows: Frame) -> Frame:
         """Returns the columns of a table that it needs."""
-        return rows.select(self.columns.get(name, rows.columns))
+        return rows.select(self.columns[name]) if name in self.columns else rows
 
     def made(self, **tables: pl.DataFrame) -> RowType:
         """Returns the schema of the rows that it makes of such tables, below each other: a struct for each table."""

@@ -65,20 +65,27 @@ def settle(tallies: pl.DataFrame, touched: pl.DataFrame, now: Now) -> Frames:
                 before_cut.filter(pl.col("sequence") < pl.col("cut")).drop("cut"),
             ]
         )
-        to_judge = now.placed.join(kept, on=SEQUENCE, how="anti")
-        linked = pl.concat(now.placed.join(to_judge.drop_nulls(no), on=no, how="semi").select(SEQUENCE) for no in LINKS)
+        to_judge = now.placed.join(kept.lazy(), on=SEQUENCE, how="anti").collect()
+        linked = pl.concat(_linked(no, to_judge, now) for no in LINKS)
         drawn_in = kept.filter(are_in(kept, to_judge.select(_OF_SENDER)) | are_in(kept, linked))
         if drawn_in.is_empty():
             break
         touched = pl.concat([touched, drawn_in.select(*SPAN, ns=pl.lit(NEVER))])
     behind = kept.group_by(ON_STREAM).agg(stream_offset=pl.max("last_offset"))
+    on_legs = with_flow(now.messages, now.legs.lazy())
     return {
         "tallies": kept,
-        "messages": pl.concat([to_judge.select(PLACE), with_flow(now.messages, now.legs).select(PLACE)]),
+        "messages": pl.concat([to_judge.select(PLACE), on_legs.select(PLACE).collect()]),
         "flows": now.flows.join(to_judge, on=ON_STREAM, how="semi"),
         "resumed": _resumed(cuts),
         "behind": behind.join(to_judge, on=ON_STREAM, how="semi"),
     }
+
+
+def _linked(number: str, messages: pl.DataFrame, now: Now) -> pl.DataFrame:
+    """Returns the sequences of all messages that share a number with one of these."""
+    some = messages.lazy().select(number).drop_nulls()
+    return now.placed.join(some, on=number, how="semi").select(SEQUENCE).unique().collect()
 
 
 def find_cuts(tallies: pl.DataFrame, now: Now) -> pl.DataFrame:
@@ -88,7 +95,7 @@ def find_cuts(tallies: pl.DataFrame, now: Now) -> pl.DataFrame:
     has messages without a time; or of a sender with others on unknown legs, which may be missing anywhere; or was
     judged as if a range of unread bytes lay before each message (`marks.doubtful_scopes`).
     """
-    untimed = now.placed.filter(pl.col("captured_ns").is_null())
+    untimed = now.placed.filter(pl.col("captured_ns").is_null()).select("scope_key").unique().collect()
     doubtful = tallies.group_by("scope_key").agg((pl.col("opening_missing") >= pl.col("first_order")).all())
     before = [
         pl.col(name).cum_max().forward_fill().shift(1).over("scope_key").alias(f"{name}_before") for name in _BEFORE

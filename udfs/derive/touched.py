@@ -9,7 +9,7 @@ import polars as pl
 from schemas.wire import LATEST_ORDER_ACK_NS
 from udfs.derive.columns import PLACE, in_one_only, is_on, number_of, row_key, signed
 from udfs.derive.frames import Frames
-from udfs.derive.outcomes.slots import cut_packets
+from udfs.derive.outcomes.slots import cut_packets, cut_streams
 from udfs.derive.replay.acks import addressee
 from udfs.derive.replay.coverage import select_unreadable
 from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
@@ -37,10 +37,10 @@ class Now:
     """Rows of `scopes.scoped_flows`."""
     legs: pl.DataFrame
     """Rows of `scopes.find_flows` whose leg is unknown."""
-    messages: pl.DataFrame
-    """Transactional messages."""
-    packets: pl.DataFrame
-    acks: pl.DataFrame
+    messages: pl.LazyFrame
+    """Transactional messages. Of these, packets and acknowledgments only those that are needed are read."""
+    packets: pl.LazyFrame
+    acks: pl.LazyFrame
     paired: pl.DataFrame
     """Rows of `acks.pair_acks`."""
     unread: pl.DataFrame
@@ -49,7 +49,7 @@ class Now:
     """Rows of `watched_sessions`."""
 
     @cached_property
-    def placed(self) -> pl.DataFrame:
+    def placed(self) -> pl.LazyFrame:
         """Returns messages with their scope and sequence, and numbers for their message and transaction IDs."""
         ids = zip(LINKS, ("message_id", "tx_transaction_id"), strict=True)
         numbered = self.messages.select(
@@ -57,7 +57,7 @@ class Now:
             signed(pl.col("tx_sequence_id")).alias("sequence"),
             *(pl.when(pl.col(of).is_not_null()).then(number_of(_SENDER, of)).alias(no) for no, of in ids),
         )
-        return with_flow(numbered, self.flows, "scope_key").drop("queue_manager_address", "destination_queue")
+        return with_flow(numbered, self.flows.lazy(), "scope_key").drop("queue_manager_address", "destination_queue")
 
 
 def find_touched(
@@ -68,7 +68,7 @@ def find_touched(
     `tallies` and `ends_before`, ENDS, are those that the last replay left; `changes` are the rows of each source that
     `came` and `went` since.
     """
-    came = now.placed.join(changes["messages"]["came"], on=PLACE, how="semi")
+    came = now.placed.join(changes["messages"]["came"].lazy(), on=PLACE, how="semi").collect()
     acked = now.paired.join(changes["acks"]["came"].select(key=row_key()), on="key", how="semi")
     of_senders = pl.concat(of.select("scope_key", *SENDER_THERE) for of in (tallies, now.flows)).unique()
     senders = pl.concat(
@@ -105,10 +105,10 @@ def _of_changed_streams(
     for way in ways:
         sessions = ends.select(session_id=pl.concat_str(way, separator="->", ignore_nulls=True))
         yield of_senders.join(sessions, on="session_id", how="semi").select(_SENDER)
-    for messages in (went[0], now.messages.filter(is_on(changed))):
-        yield messages.select(_SENDER)
-    for acks in (went[1], now.acks.filter(is_on(changed))):
-        yield acks.select(addressee().alias(_SENDER)).drop_nulls()
+    for messages in (went[0].lazy(), now.messages.filter(is_on(changed))):
+        yield messages.select(_SENDER).unique().collect()
+    for acks in (went[1].lazy(), now.acks.filter(is_on(changed))):
+        yield acks.select(addressee().alias(_SENDER)).drop_nulls().unique().collect()
     on_legs = changes["messages"]["came"].filter("transactional")
     yield on_legs.join(now.legs, on=FLOW_KEY, how="semi", nulls_equal=True).select(_SENDER)
 
@@ -116,7 +116,8 @@ def _of_changed_streams(
 def _of_shared_acks(tallies: pl.DataFrame, of_senders: pl.DataFrame, now: Now) -> pl.DataFrame:
     """Returns the senders on sessions with acknowledgments that name no sender, if one is new or gone there."""
     back = now.ends.select("stream_id", session_id=pl.concat_str("receiver", "sender", separator="->"))
-    unaddressed = back.join(now.acks.filter(addressee().is_null()), on="stream_id", how="semi")
+    for_anyone = now.acks.filter(addressee().is_null()).select("stream_id").unique().collect()
+    unaddressed = back.join(for_anyone, on="stream_id", how="semi")
     changed = in_one_only(*(of.select(SENDER_THERE).unique() for of in (tallies, now.flows)))
     shared = changed.join(unaddressed, on="session_id", how="semi")
     return of_senders.join(shared, on="session_id", how="semi").select(_SENDER)
@@ -137,8 +138,11 @@ def _late(
 
 def _by_sequence(tallies: pl.DataFrame, changes: Mapping[str, Frames], now: Now) -> Iterator[pl.DataFrame]:
     """Yields `scope_key` and `sequence` of what need not have arrived now, or then, or waits for an acknowledgment."""
-    cut = in_one_only(*(cut_packets(of, now.packets) for of in changes["streams"].values()))
-    yield now.placed.join(cut, on=PLACE, how="semi").select("scope_key", "sequence")
+    streams = changes["streams"]
+    on_cut = pl.concat(cut_streams(of).select("stream_id") for of in streams.values()).lazy()
+    packets = now.packets.join(on_cut, on="stream_id", how="semi").collect()
+    cut = in_one_only(*(cut_packets(of, packets) for of in streams.values()))
+    yield now.placed.join(cut.lazy(), on=PLACE, how="semi").select("scope_key", "sequence").unique().collect()
     waiting = tallies.filter(pl.col("late") > 0)
     both = waiting.join(now.watched, on=SENDER_THERE, how="left", nulls_equal=True, suffix="_now")
     watched = pl.col("watched_ns")

@@ -5,7 +5,7 @@ import polars as pl
 from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS, Scope
 from udfs.derive.columns import count, signed
-from udfs.derive.frames import Frames, derives
+from udfs.derive.frames import Frame, Frames, derives
 from udfs.derive.replay.ends import passes_through, receiver_is_unknown
 
 FLOW_KEY = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
@@ -70,7 +70,7 @@ def find_flows(messages: pl.DataFrame, ends: pl.DataFrame) -> Frames:
     return {"flows": found.filter(~receiver_is_unknown()), "legs": found.filter(receiver_is_unknown())}
 
 
-def with_flow(messages: pl.DataFrame, flows: pl.DataFrame, *columns: str) -> pl.DataFrame:
+def with_flow(messages: Frame, flows: Frame, *columns: str) -> Frame:
     """Adds columns of the flow of each message, and leaves out messages without one; in a FLOW_KEY, nulls are equal."""
     return messages.join(flows.select(*FLOW_KEY, *columns), on=FLOW_KEY, nulls_equal=True)
 
