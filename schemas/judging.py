@@ -4,7 +4,7 @@ A row says nothing of a column that does not concern it: that is null. A TxSeque
 so that it is a BIGINT; times are ns since 1970.
 """
 
-from schemas.table import BOOL, LONG, STRING, U16, array, row
+from schemas.table import BOOL, LONG, STRING, U16, U32, array, row
 
 LISTS = dict.fromkeys(("offsets", "times", "message_nos"), array(LONG))
 """Stream offset, captured_ns and hash of the message ID of each message of a chain or a run, in order."""
@@ -44,6 +44,9 @@ was accepted, `began_ns` the time of the first one that is judged.
 
 BEHIND = row(scope_key=STRING, stream_id=STRING, stream_offset=LONG)
 """The last message of a scope on a stream that is not judged again, where others follow on the stream."""
+
+USES = row(source_queue_manager=STRING, tx_transaction_id=U32, instance=LONG)
+"""The uses of a sender's transaction IDs before the messages that are judged."""
 
 TIMED = ("pair_no", "sequence", "first_number", "times", "accepted")
 ACK, TIMES, VERDICT = range(3)

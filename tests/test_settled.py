@@ -11,7 +11,7 @@ from table_frames import rows_of
 from tiers import seeds
 
 from jobs.simulator import simulate
-from schemas.replay import VERDICTS, Reading, Scope
+from schemas.replay import TRANSACTIONS, VERDICTS, Reading, Scope
 
 
 @pytest.mark.parametrize("seed", seeds([0, 4, 5, 6], range(250)))
@@ -92,6 +92,9 @@ ONE_KNOWN_RECEIVER = (A, opened("B>", dst="x"), handshake("A", "ga", "R"))
 """Nothing names the receiver of stream B."""
 FOUR_MESSAGES = (A, opened("B>"), sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0)))
 """They arrived in order."""
+WHOLE: dict[str, Any] = {"tx_transaction_id": 5, "tx_first": True, "tx_last": True}
+USED = (A, sent("A>", (10, 7, 1, 0), **WHOLE), sent("A>", (20, 8, 1, 0), (30, 9, 1, 0), begin=10))
+"""A transaction, and others."""
 SCENES: dict[str, tuple[Scope, tuple[Event, ...], tuple[Event, ...]]] = {
     "an OrderAck from before all messages comes": (Scope.SESSION, FROM_A_GAP, (acked("A<", 5, 6, 3),)),
     "an OrderAck from before all messages goes": (
@@ -190,6 +193,52 @@ SCENES: dict[str, tuple[Scope, tuple[Event, ...], tuple[Event, ...]]] = {
         FOUR_MESSAGES,
         (sent("B>", (50, 20, 1, 0), message_id=r"source\701", destination_queue="other"),),
     ),
+    "a transaction ID is used again": (
+        Scope.QUEUE,
+        USED,
+        (sent("A>", (50, 10, 1, 0), begin=90, **WHOLE), sent("A>", (51, 10, 2, 1), begin=100, **WHOLE)),
+    ),
+    "a message of an ID was sent before the one that is known": (
+        Scope.QUEUE,
+        USED,
+        (sent("A>", (50, 10, 1, 0), begin=90, message_id=r"source\600", **WHOLE),),
+    ),
+    "a transaction goes on": (
+        Scope.QUEUE,
+        (A, sent("A>", (10, 7, 1, 0), **WHOLE | {"tx_last": False}), sent("A>", (20, 8, 1, 0), begin=10)),
+        (sent("A>", (50, 10, 1, 0), begin=90, **WHOLE | {"tx_first": False}),),
+    ),
+    "whether the last message was LM is not known": (
+        Scope.QUEUE,
+        (A, sent("A>", (10, 7, 1, 0), **WHOLE | {"tx_last": None}), sent("A>", (20, 8, 1, 0), begin=10)),
+        (sent("A>", (50, 10, 1, 0), begin=90, **WHOLE),),
+    ),
+    "a new use comes between two messages of one": (
+        Scope.QUEUE,
+        (
+            *(A, sent("A>", (10, 7, 1, 0), **WHOLE | {"tx_last": False}), sent("A>", (20, 8, 1, 0), begin=10)),
+            sent("A>", (30, 9, 1, 0), begin=20, message_id=r"source\950", **WHOLE | {"tx_first": False}),
+        ),
+        (sent("A>", (50, 9, 2, 1), begin=90, message_id=r"source\920", **WHOLE),),
+    ),
+    "whether a later message is FM is not known": (
+        Scope.QUEUE,
+        (A, sent("A>", (10, 7, 1, 0), **WHOLE | {"tx_last": False}), sent("A>", (20, 8, 1, 0), begin=10)),
+        (sent("A>", (50, 10, 1, 0), begin=90, **WHOLE | {"tx_first": None}),),
+    ),
+    "a message ID has no number": (
+        Scope.QUEUE,
+        USED,
+        (sent("A>", (50, 10, 1, 0), begin=90, message_id="source", **WHOLE),),
+    ),
+    "one of two message IDs has no number": (
+        Scope.QUEUE,
+        USED,
+        (
+            sent("A>", (50, 10, 1, 0), begin=90, message_id="source", **WHOLE),
+            sent("A>", (51, 10, 2, 1), begin=100, **WHOLE),
+        ),
+    ),
     "an end without acknowledgment of the bytes": (
         Scope.QUEUE,
         FOUR_MESSAGES,
@@ -202,6 +251,20 @@ SCENES: dict[str, tuple[Scope, tuple[Event, ...], tuple[Event, ...]]] = {
 @pytest.mark.parametrize("name", SCENES)
 def test_a_second_night_changes_what_the_first_one_settled(name: str) -> None:
     scope, *nights = SCENES[name]
+    history, made = after(scope, *nights)
+    expected, _ = history.replay(None)
+    assert list(differences(made, expected)) == []
+
+
+def test_a_transaction_id_that_is_used_again_leaves_its_first_use_alone() -> None:
+    _, *nights = SCENES["a transaction ID is used again"]
+    history, made = after(Scope.QUEUE, *nights)
+    assert made[TRANSACTIONS.name]["instance"].sort().to_list() == [1, 2, 3]
+    assert history.judged == 3 + 3  # the last sequence goes on
+
+
+def after(scope: Scope, *nights: tuple[Event, ...]) -> tuple[History, Any]:
+    """Returns the history after these nights, and what the last one made."""
     there, history = Nights(), History(scope)
     there.rows["captures"] = [{"capture_id": "c", "uri": "c.pcap"}]
     there.rows["packets"] = [{"stream_id": "A>", "stream_offset": offset, "size": 10} for offset in (0, 10, 20, 30)]
@@ -209,5 +272,4 @@ def test_a_second_night_changes_what_the_first_one_settled(name: str) -> None:
         for happens in night:
             happens(there)
         made = history.go_on({table: rows_of(table, *of) for table, of in there.rows.items()})
-    expected, _ = history.replay(None)
-    assert list(differences(made, expected)) == []
+    return history, made

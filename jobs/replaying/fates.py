@@ -113,11 +113,11 @@ def find_fates(united: Conversations[T], verdicts: T, settled: Settled[T]) -> Fa
     )
 
 
-def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T]) -> T:
-    """Returns rows of TRANSACTIONS, whose witnesses are keys of messages."""
+def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T], uses: T) -> T:
+    """Returns rows of TRANSACTIONS, whose witnesses are keys of messages; earlier `uses` of their IDs are settled."""
     of_transactions = engine.select(verdicts, *OF_TRANSACTIONS)
     with_fates = engine.join(of_transactions, fates.message_fates, [*SLOT, *MESSAGE], "left")
-    found = engine.derive_tables(derive_transactions, verdicts=with_fates)
+    found = engine.derive_tables(derive_transactions, verdicts=with_fates, earlier=uses)
     asked = engine.expect_few(found["asked"])
     near = engine.join(of_transactions, asked, SLOT, "semi")
     broken = engine.derive(with_neighbours, broken=found["broken"], asked=asked, near=near)

@@ -58,7 +58,7 @@ def replay(
     else:
         fates = find_fates(united, verdicts, settled)
         sums = add_up(united, inputs, fates.tallies, fates, options.scope)
-        engine.replace(TRANSACTIONS, find_transactions(engine, verdicts, fates))
+        engine.replace(TRANSACTIONS, find_transactions(engine, verdicts, fates, settled.uses))
         _explain(united, inputs, settled, verdicts, fates, sums["sequences"])
     for table in (SEQUENCES, SESSIONS):
         engine.replace(table, sums[table.name])

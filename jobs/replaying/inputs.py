@@ -20,7 +20,10 @@ from udfs.derive.replay.scopes import (
     senders_to_several_queues,
 )
 
-OF_SCOPES = (*FLOW_KEY, *NUMBERS, "stream_offset", "captured_ns", "capture_id", "message_id", "tx_transaction_id")
+OF_SCOPES = (
+    *(*FLOW_KEY, *NUMBERS, "stream_offset", "captured_ns", "capture_id", "message_id"),
+    *("tx_transaction_id", "tx_first", "tx_last"),
+)
 """Columns that are read of all transactional messages, to find their scopes and which of them to judge."""
 
 

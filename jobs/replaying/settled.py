@@ -12,7 +12,7 @@ from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import Inputs, watch
 from jobs.replaying.sources import COLUMNS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
-from schemas.judging import BEHIND, RESUMED
+from schemas.judging import BEHIND, RESUMED, USES
 from schemas.messages import ACKS, MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, SEQUENCES, TRANSACTIONS, VERDICTS
@@ -26,6 +26,7 @@ from udfs.derive.replay.scopes import TRANSACTIONAL
 from udfs.derive.settled import read_tallies, settle
 from udfs.derive.tables import schema_of
 from udfs.derive.touched import Now, find_touched
+from udfs.derive.transactions import TRANSACTION_ID
 from udfs.derive.witness import with_keys
 
 _SOURCES: Mapping[Table, tuple[str, ...]] = {
@@ -77,6 +78,8 @@ class Settled(Generic[T]):
     """Rows of RESUMED, one for each scope that is not judged from its first message on."""
     behind: T
     """Rows of BEHIND."""
+    uses: T
+    """Rows of USES, of transaction IDs of these messages."""
     tallies: T | pl.DataFrame
     """Rows of `read_tallies` that stay."""
     kept: Mapping[str, T] | None = None
@@ -102,8 +105,8 @@ def _nothing_settled(united: Conversations[T], flows: T, last: LastReplay | None
     if last is not None:
         _require_memory(last, engine.count(messages))
     none = read_tallies(schema_of(TALLIES.arrow).to_frame())
-    resumed, behind = engine.table([], RESUMED), engine.table([], BEHIND)
-    return Settled(engine, messages, flows, resumed, behind, none)
+    resumed, behind, uses = (engine.table([], of) for of in (RESUMED, BEHIND, USES))
+    return Settled(engine, messages, flows, resumed, behind, uses, none)
 
 
 def _require_memory(last: LastReplay, messages: int) -> None:
@@ -146,7 +149,8 @@ def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastRepl
         inputs.unread,
         watched,
     )
-    found = settle(tallies, find_touched(tallies, changes, last.read(ENDS), now), now)
+    touched = find_touched(tallies, changes, last.read(ENDS), now)
+    found = settle(tallies, touched, changes[MESSAGES.name]["came"], now)
     progress(
         f"replay: {found['messages'].height:,} of {engine.count(inputs.messages):,} messages are judged, in "
         f"{found['flows']['scope_key'].n_unique():,} scopes"
@@ -155,8 +159,10 @@ def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastRepl
     judged_again = tallies.join(found["tallies"], on=SEQUENCE, how="anti").select(SEQUENCE).unique()
     kept = _kept(engine, last, judged_again, found["tallies"], found["flows"])
     to_judge = engine.join(engine.select(united.messages, *TRANSACTIONAL), found.pop("messages"), PLACE, "semi")
-    flows = found.pop("flows")
-    return Settled(engine, engine.keep(to_judge), flows, **found, kept=kept, judged_again=judged_again)
+    to_judge, flows = engine.keep(to_judge), found.pop("flows")
+    ids = engine.distinct(engine.select(to_judge, *TRANSACTION_ID))
+    uses = engine.keep(engine.join(engine.select(kept[TRANSACTIONS.name], *USES.names), ids, TRANSACTION_ID, "semi"))
+    return Settled(engine, to_judge, flows, uses=uses, **found, kept=kept, judged_again=judged_again)
 
 
 def _changes(last: LastReplay) -> dict[str, Frames]:

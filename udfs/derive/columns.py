@@ -74,8 +74,12 @@ def timestamp(ns: pl.Expr) -> pl.Expr:
 
 def sent_order() -> pl.Expr:
     """Returns an Int64 that rises with SentTime and, within a second, with the number in the message ID."""
-    ordinal = pl.col("message_id").str.extract(r"([^\\]*)$").cast(pl.Int64, strict=False)
-    return (pl.col("sent_at").dt.epoch("s") - (1 << 31)) * (1 << 32) + (ordinal + 1).fill_null(0)
+    return (pl.col("sent_at").dt.epoch("s") - (1 << 31)) * (1 << 32) + (message_ordinal() + 1).fill_null(0)
+
+
+def message_ordinal() -> pl.Expr:
+    """Returns the number in the message ID, by which a sender counts its messages; null without a number."""
+    return pl.col("message_id").str.extract(r"([^\\]*)$").cast(pl.Int64, strict=False)
 
 
 def count() -> pl.Expr:

@@ -5,7 +5,8 @@ So of each scope only the end is judged again, from a *cut* on. It lies before a
 accepts: nothing that came before says more of the rest than RESUMED does. The rules are few:
 
 * A sequence is *touched*, if a message or an acknowledgment came for it, or if it waits for one and its session was
-  seen longer; or if it has a sequence, message ID or transaction ID of another one that is judged again.
+  seen longer; or if it has a sequence or message ID of another one that is judged again, or a transaction ID whose use
+  may go on there.
 * Unread bytes that come, go, or stand elsewhere touch all that follows the time from which they count.
 * All other changes touch the whole scope: something came late or went, the ends of a stream or a scope's messages are
   others. What concerns names or acknowledgments touches all scopes of the senders.
@@ -15,16 +16,18 @@ accepts: nothing that came before says more of the rest than RESUMED does. The r
 import polars as pl
 
 from schemas.tallies import TALLIES
-from udfs.derive.columns import PLACE, SEQUENCE, SPAN, are_in, signed
+from udfs.derive.columns import PLACE, SEQUENCE, SPAN, are_in, message_ordinal, signed
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
 from udfs.derive.replay.scopes import SENDER_THERE, with_flow
 from udfs.derive.tables import with_columns_of
-from udfs.derive.touched import LINKS, NEVER, ON_STREAM, Now
+from udfs.derive.touched import NEVER, ON_STREAM, Now
+from udfs.derive.transactions import TRANSACTION_ID
 
 _OF_SENDER = ("source_queue_manager", "tx_sequence_id")
 _OPENING = ("begins", "first_ns", "opening_sequence", "opening_number", "opening_missing")
 """Columns of a tally that describe its first arrival."""
+_MESSAGE_ID = ("source_queue_manager", "message_id")
 _BEFORE = ("last_order", "moved_order", "last_sent", "last_captured_ns")
 
 
@@ -43,11 +46,11 @@ def tally_rows(tallies: pl.DataFrame, counts: pl.DataFrame, watched: pl.DataFram
     return with_columns_of(TALLIES, rows.join(watched, on=SENDER_THERE, how="left"))
 
 
-def settle(tallies: pl.DataFrame, touched: pl.DataFrame, now: Now) -> Frames:
+def settle(tallies: pl.DataFrame, touched: pl.DataFrame, came: pl.DataFrame, now: Now) -> Frames:
     """Returns the `tallies` that stay, `messages` and `flows` to judge, and where scopes are `resumed`.
 
     Messages on unknown legs are among them, as they may be missing elsewhere. `behind` are rows of BEHIND. `tallies`
-    are those that the last replay left, `touched` rows of `find_touched`.
+    are those that the last replay left, `touched` rows of `find_touched`, `came` the messages that are new.
     """
     possible = find_cuts(tallies, now)
     while True:
@@ -66,7 +69,7 @@ def settle(tallies: pl.DataFrame, touched: pl.DataFrame, now: Now) -> Frames:
             ]
         )
         to_judge = now.placed.join(kept.lazy(), on=SEQUENCE, how="anti").collect()
-        linked = pl.concat(_linked(no, to_judge, now) for no in LINKS)
+        linked = pl.concat([_of_same_messages(to_judge, now), _of_same_transactions(to_judge, came, now)])
         drawn_in = kept.filter(are_in(kept, to_judge.select(_OF_SENDER)) | are_in(kept, linked))
         if drawn_in.is_empty():
             break
@@ -82,10 +85,31 @@ def settle(tallies: pl.DataFrame, touched: pl.DataFrame, now: Now) -> Frames:
     }
 
 
-def _linked(number: str, messages: pl.DataFrame, now: Now) -> pl.DataFrame:
-    """Returns the sequences of all messages that share a number with one of these."""
-    some = messages.lazy().select(number).drop_nulls()
-    return now.placed.join(some, on=number, how="semi").select(SEQUENCE).unique().collect()
+def _of_same_messages(to_judge: pl.DataFrame, now: Now) -> pl.DataFrame:
+    """Returns the sequences of all messages that share their ID with one that is judged."""
+    asked = to_judge.lazy().select(_MESSAGE_ID).drop_nulls("message_id")
+    return now.placed.join(asked, on=_MESSAGE_ID, how="semi", nulls_equal=True).select(SEQUENCE).unique().collect()
+
+
+def _of_same_transactions(to_judge: pl.DataFrame, came: pl.DataFrame, now: Now) -> pl.DataFrame:
+    """Returns the sequences of messages that share a transaction ID with one that is judged.
+
+    Not those of messages before it, if the sender surely used the ID again: what is judged of the ID has greater
+    message IDs, of which the least is that of a message with FM. The same holds without the messages that `came` since
+    the last replay, which else has put some of them into a use before.
+    """
+    ordinal, known = pl.col("ordinal"), pl.when(~pl.col("is_new")).then("ordinal")
+    has_first = pl.col("tx_first").fill_null(value=False)
+    begins = pl.all_horizontal(has_first.filter(of == of.min()).all() for of in (ordinal, known))
+    uses = (
+        to_judge.with_columns(ordinal=message_ordinal(), is_new=are_in(to_judge, came.select(PLACE)))
+        .drop_nulls("tx_transaction_id")
+        .group_by(TRANSACTION_ID)
+        .agg(ordinal.min().alias("first"), (begins & ~ordinal.is_null().any()).alias("begins"))
+    )
+    is_before = pl.col("begins") & (message_ordinal() < pl.col("first")) & pl.col("tx_last").is_not_null()
+    sharing = now.placed.join(uses.lazy(), on=TRANSACTION_ID, nulls_equal=True)
+    return sharing.filter(~is_before.fill_null(value=False)).select(SEQUENCE).unique().collect()
 
 
 def find_cuts(tallies: pl.DataFrame, now: Now) -> pl.DataFrame:

@@ -7,7 +7,7 @@ from functools import cached_property
 import polars as pl
 
 from schemas.wire import LATEST_ORDER_ACK_NS
-from udfs.derive.columns import PLACE, in_one_only, is_on, number_of, row_key, signed
+from udfs.derive.columns import PLACE, in_one_only, is_on, row_key, signed
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.slots import cut_packets, cut_streams
 from udfs.derive.replay.acks import addressee
@@ -15,8 +15,6 @@ from udfs.derive.replay.coverage import select_unreadable
 from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
 from udfs.replay.timeline import BEFORE_ALL
 
-LINKS = ("message_no", "transaction_no")
-"""Numbers of IDs that messages share which are judged together."""
 NEVER = (1 << 63) - 1
 ON_STREAM = ("scope_key", "stream_id")
 _NAMES = (
@@ -50,14 +48,9 @@ class Now:
 
     @cached_property
     def placed(self) -> pl.LazyFrame:
-        """Returns messages with their scope and sequence, and numbers for their message and transaction IDs."""
-        ids = zip(LINKS, ("message_id", "tx_transaction_id"), strict=True)
-        numbered = self.messages.select(
-            *(*FLOW_KEY, "stream_offset", "tx_sequence_id", "captured_ns"),
-            signed(pl.col("tx_sequence_id")).alias("sequence"),
-            *(pl.when(pl.col(of).is_not_null()).then(number_of(_SENDER, of)).alias(no) for no, of in ids),
-        )
-        return with_flow(numbered, self.flows.lazy(), "scope_key").drop("queue_manager_address", "destination_queue")
+        """Returns messages with their scope and `sequence`."""
+        messages = with_flow(self.messages, self.flows.lazy(), "scope_key")
+        return messages.with_columns(sequence=signed(pl.col("tx_sequence_id")))
 
 
 def find_touched(

@@ -6,11 +6,11 @@ The *slot* of a message is (scope, sequence, number). Several messages may have 
 import polars as pl
 
 from schemas.replay import TRANSACTIONS
-from udfs.derive.columns import PLACE, SPAN, as_numbers, count, count_if, row_key, signed, tx_sequence
+from udfs.derive.columns import PLACE, SPAN, as_numbers, count, count_if, message_ordinal, row_key, signed, tx_sequence
 from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.slots import MESSAGE, SLOT
 
-_ID = ("source_queue_manager", "tx_transaction_id")
+TRANSACTION_ID = ("source_queue_manager", "tx_transaction_id")
 _SLOT = (*SPAN, "number")
 _OF_ID = (*SPAN, "tx_transaction_id")
 _ORDER = ("sequence", "number", "scope_key")
@@ -25,25 +25,25 @@ OF_TRANSACTIONS = (
 )
 """The columns of VERDICTS from which transactions are derived."""
 _OF_FIRST = ("source_queue_manager", "session_id", "scope_key", "destination_queue", "tx_sequence_id")
-_USE = (*_ID, "instance")
+_USE = (*TRANSACTION_ID, "instance")
 
 
-@derives(_ID)
-def derive_transactions(verdicts: pl.DataFrame) -> Frames:
+@derives(TRANSACTION_ID)
+def derive_transactions(verdicts: pl.DataFrame, earlier: pl.DataFrame) -> Frames:
     """Returns one row per use of a sender's transaction ID; resends do not count.
 
     The ID has 20 bits, so a sender uses each again. In the order of the numbers of a sequence, a transaction begins
     with a message that has FM, or right after one that has LM, so a message that arrives late stays in its place. Where
     a transaction has messages in several scopes, the parts without FM or LM are in the order of their message IDs, and
     those that share an ID and a number in the order of their scopes' names. `verdicts` have their `fate`, which is null
-    for a delivered message. The frames are
+    for a delivered message, and `earlier` are rows of USES. The frames are
 
     * `whole`: rows of TRANSACTIONS, whose witnesses are keys, of uses with FM and LM;
     * `broken`: such rows of the other uses, for `with_neighbours`;
     * `asked`: the slots right before a use without FM and right behind one without LM, and on which `side` that is.
     """
     messages = _first_arrivals(_read_messages(verdicts))
-    uses = _summed_up(_with_instances(_with_parts(messages)))
+    uses = _behind_others(_summed_up(_with_instances(_with_parts(messages))), verdicts, earlier)
     described = _described(uses, verdicts)
     is_whole = pl.col("has_first") & pl.col("has_last")
     return {
@@ -82,7 +82,6 @@ def _read_messages(verdicts: pl.DataFrame) -> pl.DataFrame:
 
     `sequence` is `signed`, and `ordinal` the second part of the message ID. Names are numbers in their order.
     """
-    ordinal = pl.col("message_id").str.extract(r"([^\\]*)$").cast(pl.Int64, strict=False)
     return (
         verdicts.with_row_index("row")
         .select(
@@ -91,7 +90,7 @@ def _read_messages(verdicts: pl.DataFrame) -> pl.DataFrame:
             *_COPIED,
             signed(pl.col("tx_sequence_id")).alias("sequence"),
             pl.col("tx_sequence_number").alias("number"),
-            ordinal.alias("ordinal"),
+            message_ordinal().alias("ordinal"),
         )
         .filter(pl.col("tx_transaction_id").is_not_null())
     )
@@ -136,14 +135,14 @@ def _begins(*names: str) -> pl.Expr:
 
 def _with_instances(rows: pl.DataFrame) -> pl.DataFrame:
     """Adds `instance`, which use of its ID a message belongs to, and `use`, a number that no other use has."""
-    is_first = _begins(*_ID)
+    is_first = _begins(*TRANSACTION_ID)
     ended = pl.when(~is_first).then(pl.col("tx_last").shift(1))
     is_other = pl.col("whole") != pl.col("whole").shift(1)
     starts = ended.is_not_null() & (pl.col("tx_first") | ended | is_other)
     return (
-        rows.sort(*_ID, "anchor", "whole", *_ORDER)
+        rows.sort(*TRANSACTION_ID, "anchor", "whole", *_ORDER)
         .with_columns(use=(is_first | starts.fill_null(value=False)).cum_sum().cast(pl.Int64))
-        .with_columns(instance=pl.col("use") - pl.col("use").min().over(_ID) + 1)
+        .with_columns(instance=pl.col("use") - pl.col("use").min().over(TRANSACTION_ID) + 1)
     )
 
 
@@ -169,12 +168,22 @@ def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _behind_others(uses: pl.DataFrame, verdicts: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
+    """Returns uses with their `instance` behind all `earlier` ones of their ID."""
+    ids = verdicts.select(TRANSACTION_ID)[uses["row"]]
+    last = earlier.group_by(TRANSACTION_ID).agg(pl.max("instance"))
+    before = ids.join(last, on=TRANSACTION_ID, how="left", nulls_equal=True, maintain_order="left")["instance"]
+    return uses.with_columns(pl.col("instance") + before.fill_null(0))
+
+
 def _asked(uses: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
     """Returns the slots next to uses that lack FM or LM, on that `side`."""
     found = []
     for side, own, has, step in (("before", "row", "has_first", -1), ("behind", "last", "has_last", 1)):
         lacking = uses.filter(~pl.col(has))
-        slots = verdicts.select(_ID[0], *SLOT)[lacking[own]].with_columns(pl.col("tx_sequence_number") + step)
+        slots = verdicts.select(TRANSACTION_ID[0], *SLOT)[lacking[own]].with_columns(
+            pl.col("tx_sequence_number") + step
+        )
         of_use = lacking.select("tx_transaction_id", "instance", side=pl.lit(side))
         found.append(pl.concat([slots, of_use], how="horizontal"))
     return pl.concat(found)
