@@ -12,7 +12,7 @@ from jobs.warehouse.gone import from_offsets
 from schemas.staging import TIMES
 from schemas.table import RowType, Table
 from udfs.derive.columns import count, piece, timestamp
-from udfs.derive.frames import ONE, Derivation, Frame, Frames, Work, to_arrow, to_frame
+from udfs.derive.frames import ONE, Derivation, Frames, Work, to_arrow, to_frame
 from udfs.derive.tables import schema_of, with_columns_of
 from udfs.passes.options import Pass
 
@@ -113,10 +113,15 @@ class InProcess:
 
     def join(self, rows: Rows, other: Rows, on: Sequence[str], how: How = "inner") -> Rows:
         rows, other = _alike(rows, other)
-        return join_frames(rows, other, on, how)
+        if how in {"semi", "anti"}:
+            return rows.join(other, on=list(on), how=how, nulls_equal=True)
+        others = (name for name in other.collect_schema().names() if name not in on)
+        return rows.drop(*others, strict=False).join(
+            other, on=list(on), how=how, nulls_equal=True, maintain_order="left_right"
+        )
 
     def sum_up(self, rows: Rows, by: Sequence[str], *columns: str) -> Rows:
-        return sum_frame(rows, by, *columns)
+        return rows.group_by(by, maintain_order=True).agg(count().alias("count"), *map(pl.sum, columns))
 
     def count(self, rows: Rows) -> int:
         return int(here(rows.select(pl.len())).item())
@@ -148,19 +153,6 @@ def here(rows: Rows) -> pl.DataFrame:
 def _alike(*tables: Rows) -> Sequence[Rows]:
     """Returns frames or, if one of these is lazy, LazyFrames, as Polars combines only one kind."""
     return [rows.lazy() for rows in tables] if any(isinstance(rows, pl.LazyFrame) for rows in tables) else tables
-
-
-def join_frames(rows: Frame, other: Frame, on: Sequence[str], how: How) -> Frame:
-    """Does what `Engine.join` does."""
-    if how in {"semi", "anti"}:
-        return rows.join(other, on=list(on), how=how, nulls_equal=True)
-    mine = rows.drop(*(name for name in other.collect_schema().names() if name not in on), strict=False)
-    return mine.join(other, on=list(on), how=how, nulls_equal=True, maintain_order="left_right")
-
-
-def sum_frame(rows: Frame, by: Sequence[str], *columns: str) -> Frame:
-    """Does what `Engine.sum_up` does."""
-    return rows.group_by(by, maintain_order=True).agg(count().alias("count"), *map(pl.sum, columns))
 
 
 def conform(rows: pl.DataFrame, table: Table) -> pl.DataFrame:

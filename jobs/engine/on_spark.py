@@ -65,23 +65,35 @@ _FEW_ROWS = 500_000
 """Rows that are few enough for this process; of more, a derivation without groups is one task."""
 
 
+_BY_SLICE = {"select", "where", "with_piece", "join"}
+"""Operations whose rows follow from those of any slice of a table and from few others."""
+_MOST_FOR_ALL = 1_000_000
+"""Rows that all tasks may get: less work than to hand all rows of the files to Spark."""
+
+
 def _where_rows_are(work: Operation) -> Operation:
     """Makes an operation happen in this process if all its rows are here, and in the tasks that read them from files.
 
     Otherwise all its rows go to Spark.
     """
     name = work.__name__
-    here, from_files = getattr(InProcess(), name), getattr(InFiles, name, None)
+    here = getattr(InProcess(), name)
 
     @wraps(work)
     def choose(self: "OnSpark", *given: Any, **named: Any) -> Any:
         if not any(isinstance(one, DataFrame | InFiles) for one in given):
             return here(*given, **named)
-        if from_files and isinstance(given[0], InFiles) and (made := from_files(*given, **named)):
-            return made
+        rows, *others = given
+        if isinstance(rows, InFiles) and name in _BY_SLICE and not any(map(_is_large, others)):
+            return rows.then(lambda part: here(part, *others, **named))
         return work(self, *map(self.there, given), **named)
 
     return cast(Operation, choose)
+
+
+def _is_large(given: Any) -> bool:
+    """Returns whether something that an operation is given is more than all tasks may get."""
+    return isinstance(given, DataFrame | InFiles) or (isinstance(given, pl.DataFrame) and given.height > _MOST_FOR_ALL)
 
 
 class Derived(NamedTuple):
@@ -132,7 +144,7 @@ class OnSpark:
         if few is not None:
             return few.select(columns or table.names)
         if self.warehouse.is_local:
-            return InFiles(table, self.warehouse.files(table)).select(*(columns or table.names))
+            return self.select(InFiles(table, self.warehouse.files(table)), *(columns or table.names))
         return with_columns_of(table, self.warehouse.read(table)).select(*(columns or table.names))
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
@@ -206,7 +218,8 @@ class OnSpark:
         if isinstance(rows, DataFrame):
             return rows.select(*columns), _to_frames
         numbers, shares = self.warehouse.spread(rows.files)
-        return numbers, reading_frames(shares, rows.table.arrow, replace(rows, files=()).select(*columns).make)
+        chosen = replace(rows, files=()).then(lambda part: part.select(*columns))
+        return numbers, reading_frames(shares, rows.table.arrow, chosen.make)
 
     def _from_files(self, rows: InFiles) -> DataFrame:
         """Returns rows as a DataFrame that tasks make of files."""
@@ -285,7 +298,7 @@ class OnSpark:
         if isinstance(rows, pl.DataFrame):
             return InProcess().sum_up(rows, by, *columns)
         if isinstance(rows, InFiles):
-            parts = self.there(rows.count_parts(by, *columns))
+            parts = self.there(rows.then(lambda part: InProcess().sum_up(part, by, *columns)))
         else:
             parts = rows.withColumn("count", F.lit(1))
         return parts.groupBy(*by).agg(*(F.sum(name).alias(name) for name in ("count", *columns)))
