@@ -99,7 +99,6 @@ class _Last:
     replayed: dict[str, Any]
     before: Tables
     now: Tables
-    most_to_judge: int = 1 << 60
 
     def read(self, table: Table, *columns: str) -> Any:
         rows = self.replayed[table.name]

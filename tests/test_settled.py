@@ -213,6 +213,27 @@ SCENES: dict[str, tuple[Scope, tuple[Event, ...], tuple[Event, ...]]] = {
         (A, sent("A>", (10, 7, 1, 0), **WHOLE | {"tx_last": None}), sent("A>", (20, 8, 1, 0), begin=10)),
         (sent("A>", (50, 10, 1, 0), begin=90, **WHOLE),),
     ),
+    "a transaction ID is used again, and FM is lost": (
+        Scope.QUEUE,
+        USED,
+        (sent("A>", (50, 10, 1, 0), begin=90, **WHOLE | {"tx_first": False}),),
+    ),
+    "an ID is used again after a transaction in two sequences": (
+        Scope.QUEUE,
+        (
+            *(A, sent("A>", (10, 7, 1, 0), **WHOLE | {"tx_last": False}), sent("A>", (20, 8, 1, 0), begin=10)),
+            sent("A>", (30, 9, 1, 0), begin=20, **WHOLE | {"tx_first": False}),
+        ),
+        (sent("A>", (50, 9, 2, 1), begin=90, **WHOLE),),
+    ),
+    "two messages have the number after a transaction's first": (
+        Scope.QUEUE,
+        (A, sent("A>", (10, 7, 1, 0), **WHOLE | {"tx_last": False}), sent("A>", (20, 8, 1, 0), begin=10)),
+        (
+            sent("A>", (50, 10, 1, 0), begin=90, **WHOLE | {"tx_first": False}),
+            sent("A>", (51, 10, 1, 0), begin=100, message_id=r"source\1000", **WHOLE | {"tx_last": False}),
+        ),
+    ),
     "a new use comes between two messages of one": (
         Scope.QUEUE,
         (
@@ -256,11 +277,15 @@ def test_a_second_night_changes_what_the_first_one_settled(name: str) -> None:
     assert list(differences(made, expected)) == []
 
 
-def test_a_transaction_id_that_is_used_again_leaves_its_first_use_alone() -> None:
-    _, *nights = SCENES["a transaction ID is used again"]
+@pytest.mark.parametrize(
+    ("name", "instances"),
+    [("a transaction ID is used again", [1, 2, 3]), ("a transaction ID is used again, and FM is lost", [1, 2])],
+)
+def test_a_transaction_id_that_is_used_again_leaves_its_first_use_alone(name: str, instances: list[int]) -> None:
+    _, *nights = SCENES[name]
     history, made = after(Scope.QUEUE, *nights)
-    assert made[TRANSACTIONS.name]["instance"].sort().to_list() == [1, 2, 3]
-    assert history.judged == 3 + 3  # the last sequence goes on
+    assert made[TRANSACTIONS.name]["instance"].sort().to_list() == instances
+    assert history.judged == 3 + len(instances)  # the last sequence goes on
 
 
 def after(scope: Scope, *nights: tuple[Event, ...]) -> tuple[History, Any]:

@@ -19,7 +19,7 @@ from udfs.passes.options import Pass
 Rows: TypeAlias = Any
 """A frame, or a LazyFrame where rows are many: they are read when they are needed, and only those that are."""
 MANY_ROWS = 500_000
-"""Rows of a table from which on it is a LazyFrame. What is derived from it in parts gets so many at a time."""
+"""A table with more rows is a LazyFrame. What is derived from it in parts gets so many at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class InProcess:
         return int(here(rows.select(pl.len())).item())
 
     def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
-        there, new = self.read(table), conform(here(rows), table)
+        there, new = here(self.read(table)), conform(here(rows), table)
         if update:
             there = self.join(there, new, table.key, "anti")
         else:
@@ -141,7 +141,7 @@ class InProcess:
         self.replace(table, self.derive(work, **tables))
 
     def delete_from_offset(self, table: Table, stale: pl.DataFrame) -> None:
-        rows = self.read(table)
+        rows = here(self.read(table))
         self.tables[table.name] = rows.filter(~from_offsets(stale, table).find(rows))
 
 

@@ -405,6 +405,7 @@ def load(warehouse: Warehouse, table: Table, *columns: str) -> pl.DataFrame | pl
     """
     held = {} if warehouse.local is None else warehouse.local.tables
     may_be_many = warehouse.is_local and table.name not in held and table not in FEW
-    if may_be_many and (warehouse.count(table) or 0) > MANY_ROWS:
+    count = warehouse.count(table) if may_be_many else 0
+    if count is None or count > MANY_ROWS:
         return scan(warehouse.files(table), table.arrow).select(columns or table.names)
     return warehouse.read_local(table, *columns)

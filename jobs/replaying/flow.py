@@ -37,15 +37,19 @@ def replay(
     options: Options,
     last: LastReplay | None = None,
     add_states: AddStates[T] | None = None,
+    most: int | None = None,
 ) -> pl.DataFrame | None:
     """Writes all tables of the replay; `united` are the sources in which a conversation that was captured twice is one.
 
     `add_states` uses windows of Spark. After a `last` replay, only some sequences are judged again, and the engine gets
     only their rows of tables BY_SEQUENCE. Returns these sequences, whose earlier rows the caller replaces in the
     warehouse; None if all are judged.
+
+    Raises:
+        TooManyToJudge: more than `most` messages are to be judged; nothing was written.
     """
     engine, inputs = united.engine, read_inputs(united, options.scope)
-    settled = find_settled(united, inputs, last)
+    settled = find_settled(united, inputs, last, most)
     judge_messages(united, inputs, settled, options.reading, add_states)
     verdicts = engine.read(VERDICTS)
     engine.replace(ENDS, inputs.ends_with_copies)

@@ -23,7 +23,7 @@ from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, sum_outcomes
 from udfs.derive.replay.marks import doubtful_scopes
 from udfs.derive.replay.scopes import TRANSACTIONAL
-from udfs.derive.settled import read_tallies, settle
+from udfs.derive.settled import TooManyToJudge, read_tallies, settle
 from udfs.derive.tables import schema_of
 from udfs.derive.touched import Now, find_touched
 from udfs.derive.transactions import TRANSACTION_ID
@@ -47,16 +47,8 @@ _OF_VERDICTS = (
 _SLOTS = (*SEQUENCE, "first_number_due", "numbers_due", "numbers_seen")
 
 
-class TooManyToJudge(Exception):  # noqa: N818 - it is no error: Spark judges them
-    """Says that this process has not the memory to judge all messages that are not settled."""
-
-
 class LastReplay(Protocol):
     """Tells what the last replay left and what has changed since."""
-
-    @property
-    def most_to_judge(self) -> int:
-        """Returns how many messages there is the memory to judge."""
 
     def read(self, table: Table, *columns: str) -> Any:
         """Returns the rows that it left, as an engine in this process holds them; with columns, these."""
@@ -98,33 +90,29 @@ class Settled(Generic[T]):
         return self.engine.join(rows, self.engine.distinct(self.engine.select(wanted, on)), [on], "semi")
 
 
-def _nothing_settled(united: Conversations[T], flows: T, last: LastReplay | None) -> Settled[T]:
+def _nothing_settled(united: Conversations[T], flows: T, most: int | None) -> Settled[T]:
     """Returns that all transactional messages are to be judged; `flows` are all there are."""
     engine = united.engine
     messages = engine.select(engine.where(united.messages, "transactional"), *TRANSACTIONAL)
-    if last is not None:
-        _require_memory(last, engine.count(messages))
+    if most is not None:
+        TooManyToJudge.check(engine.count(messages), most)
     none = read_tallies(schema_of(TALLIES.arrow).to_frame())
     resumed, behind, uses = (engine.table([], of) for of in (RESUMED, BEHIND, USES))
     return Settled(engine, messages, flows, resumed, behind, uses, none)
 
 
-def _require_memory(last: LastReplay, messages: int) -> None:
-    """Raises TooManyToJudge without the memory for so many messages."""
-    if messages > last.most_to_judge:
-        raise TooManyToJudge(f"{messages:,} messages are to be judged")
-
-
-def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastReplay | None) -> Settled[Any]:
+def find_settled(
+    united: Conversations[Any], inputs: Inputs[Any], last: LastReplay | None, most: int | None
+) -> Settled[Any]:
     """Returns what stays of the last replay; says why where that is nothing. With a `last` one, the engine is here.
 
     Raises:
-        TooManyToJudge: there is not the memory for those that do not stay.
+        TooManyToJudge: more than `most` messages do not stay.
     """
     engine, sources = united.engine, united.sources
     tallies = None if last is None else read_tallies(last.read(TALLIES))
     if last is None or tallies is None or tallies.is_empty():  # the literal reading leaves none
-        return _nothing_settled(united, inputs.flows, last)
+        return _nothing_settled(united, inputs.flows, most)
     changes: dict[str, Frames] = {}
     if united.found is not None or united.had_copies:
         why = "captures hold connections twice"
@@ -136,7 +124,7 @@ def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastRepl
         changes, why = _changes(last), "nothing tells what has changed"
     if not changes:
         progress(f"replay: all messages are judged: {why}")
-        return _nothing_settled(united, inputs.flows, last)
+        return _nothing_settled(united, inputs.flows, most)
     watched = watch(engine, inputs, inputs.acks, inputs.flows)
     now = Now(
         inputs.ends_with_copies,
@@ -148,14 +136,14 @@ def find_settled(united: Conversations[Any], inputs: Inputs[Any], last: LastRepl
         inputs.acks,
         inputs.unread,
         watched,
+        last.read(TRANSACTIONS).lazy(),
     )
     touched = find_touched(tallies, changes, last.read(ENDS), now)
-    found = settle(tallies, touched, changes[MESSAGES.name]["came"], now)
+    found = settle(tallies, touched, changes[MESSAGES.name]["came"], now, most)
     progress(
         f"replay: {found['messages'].height:,} of {engine.count(inputs.messages):,} messages are judged, in "
         f"{found['flows']['scope_key'].n_unique():,} scopes"
     )
-    _require_memory(last, found["messages"].height)
     judged_again = tallies.join(found["tallies"], on=SEQUENCE, how="anti").select(SEQUENCE).unique()
     kept = _kept(engine, last, judged_again, found["tallies"], found["flows"])
     to_judge = engine.join(engine.select(united.messages, *TRANSACTIONAL), found.pop("messages"), PLACE, "semi")

@@ -78,7 +78,7 @@ def _compared(there: pl.DataFrame, made: pl.DataFrame) -> tuple[pl.DataFrame, pl
 def _why_not(warehouse: Warehouse, config: Config) -> str:
     """Returns why nothing can or need be judged again; an empty text if nothing speaks against it."""
     if not in_memory.can_judge_all(warehouse):
-        return "there are more messages than in_memory_messages"
+        return "there are more packets than in_memory_messages, or than there is memory for"
     read = sources_read(warehouse, "replay", REPLAYED, **recorded_options(config))
     if not read or warehouse.versions(SOURCES) != read:
         return "the tables are not what a replay with this version and these options made of all that was decoded"

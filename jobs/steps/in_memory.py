@@ -26,9 +26,6 @@ from schemas.ingest import CAPTURES, PACKETS
 _WORTH_COMPILING = 64 << 20
 """Bytes of captures from which on queries are compiled."""
 
-_SETTLED = 4
-"""A packet that was settled takes a quarter of the memory of one that is judged, or less."""
-
 
 def limit(config: Config) -> int:
     """Returns how many bytes of captures this process reads at a time.
@@ -105,10 +102,10 @@ def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
     They may be few although the captures are many: a replay needs neither these nor the packets' bytes. And there may
     be more than can be judged: those that the last replay settled stay in the files of a local table.
     """
-    packets, most = warehouse.count(PACKETS), most_messages(config.in_memory_messages)
-    if packets is None or packets > (_SETTLED * most if warehouse.is_local else most):
+    packets, memory = warehouse.count(PACKETS), Memory(most_messages(config.in_memory_messages))
+    if packets is None or packets > (memory.most_settled if warehouse.is_local else memory.most_to_judge):
         return warehouse
-    return replace(warehouse, local=Memory(most))
+    return replace(warehouse, local=memory)
 
 
 def can_judge_all(warehouse: Warehouse) -> bool:

@@ -22,7 +22,7 @@ from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark, engine_of, load
 from jobs.replaying.conversations import unite
 from jobs.replaying.flow import BY_SEQUENCE, Options, replay
-from jobs.replaying.settled import LastReplay, TooManyToJudge
+from jobs.replaying.settled import LastReplay
 from jobs.replaying.sources import SOURCES, read_sources
 from jobs.replaying.windows import add_states_in_memory, with_states
 from jobs.steps import in_memory, reconcile
@@ -30,11 +30,12 @@ from jobs.steps.summary import replay_summary, with_names
 from jobs.warehouse.catalog import create_history
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Memory, Warehouse
-from schemas.ingest import STREAMS
+from schemas.ingest import CAPTURES, STREAMS
 from schemas.messages import MESSAGES
 from schemas.replay import Reading, Scope
 from schemas.table import Table
 from schemas.tables import REPLAYED
+from udfs.derive.settled import TooManyToJudge
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -75,7 +76,6 @@ class LastInWarehouse(NamedTuple):
     """Implements `LastReplay`: what the last replay left in a warehouse, and what has changed since."""
 
     warehouse: Warehouse
-    most_to_judge: int
     read_versions: Mapping[str, int]
     """Versions of the sources that it read."""
 
@@ -90,16 +90,21 @@ class LastInWarehouse(NamedTuple):
 
 def _replay_in_memory(warehouse: Warehouse, memory: Memory, config: Config, read: Mapping[str, int]) -> bool:
     """Replays in this process, unless more messages are to be judged than it has the memory for; returns whether."""
-    if not read and not in_memory.can_judge_all(warehouse):
+    if not (in_memory.can_judge_all(warehouse) or (read and _may_be_settled(warehouse))):
         return False
     try:
-        last = LastInWarehouse(warehouse, memory.most_to_judge, read) if read else None
-        write_here(warehouse, replay_here(warehouse, config, last))
+        write_here(warehouse, replay_here(warehouse, config, LastInWarehouse(warehouse, read) if read else None))
     except TooManyToJudge as why:
-        progress(f"replay: {why}, more than in_memory_messages: Spark's tasks judge all")
+        progress(f"replay: {why}: Spark's tasks judge all")
         memory.tables.clear()  # the tasks write other rows
         return False
     return True
+
+
+def _may_be_settled(warehouse: Warehouse) -> bool:
+    """Returns whether nothing is known for which each night judges all messages: copies, clocks that stepped back."""
+    signs = ((STREAMS, "copy_of"), (CAPTURES, "clock_steps"))
+    return all(warehouse.read_local(table, name)[name].null_count() == warehouse.count(table) for table, name in signs)
 
 
 class Replayed(NamedTuple):
@@ -117,7 +122,8 @@ def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = 
     """Replays a warehouse that is held in memory, and writes nothing; without a `last` replay, all is judged."""
     engine = InProcess(load=partial(load, warehouse))
     united = unite(engine, read_sources(engine))
-    gone = replay(united, _options(config), last, add_states_in_memory(warehouse.spark))
+    most = None if warehouse.local is None else warehouse.local.most_to_judge
+    gone = replay(united, _options(config), last, add_states_in_memory(warehouse.spark), most)
     return Replayed(engine, gone, united.renamed_copies(united.sources.streams))
 
 

@@ -75,6 +75,8 @@ def last_with_rows_of(version: int, commits: Iterable[Commit]) -> int:
     Files that OPTIMIZE made of others are in it.
     """
     later = list(takewhile(lambda commit: commit.version > version, commits))
+    if later and later[-1].version != version + 1:  # the log does not tell any more what came next
+        return version
     same = takewhile(lambda commit: not commit.changes_rows, reversed(later))
     return max((commit.version for commit in same), default=version)
 

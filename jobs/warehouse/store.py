@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from itertools import chain
 from operator import and_
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -19,7 +20,7 @@ from jobs.app.parallel import run_in_parallel
 from jobs.app.spark_session import session_settings
 from jobs.warehouse import local_commits, log
 from jobs.warehouse.gone import Gone, with_values
-from jobs.warehouse.local_files import Share, read_files
+from jobs.warehouse.local_files import Share, count_rows, read_files
 from jobs.warehouse.log import Commit, rows_version
 from jobs.warehouse.spark_rows import (
     NO_GLOB,
@@ -54,6 +55,11 @@ class Memory:
     tables: dict[str, pl.DataFrame] = field(default_factory=dict)
     columns: dict[str, tuple[tuple[str, ...], pl.DataFrame]] = field(default_factory=dict)
     """By table: the files that it consisted of when it was last read in part, and the columns that were read."""
+
+    @property
+    def most_settled(self) -> int:
+        """Returns for how many other messages there is the memory: each takes a quarter of one that is judged."""
+        return 4 * self.most_to_judge
 
     def read_columns(self, table: str, files: Sequence[str], schema: pa.Schema) -> pl.DataFrame:
         """Returns columns of the table from its files, which never change: so no column is read twice."""
@@ -126,9 +132,9 @@ class Warehouse(Tables):
     ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
         """Returns the rows of a local table that came and that went since a version, as far as these columns say.
 
-        Only files that are in one of both versions are read; a later version with the same rows stands for the first.
-        None where a file or a commit since is gone, where Spark has to find out, or where those that came have over
-        `most` bytes more than those that went.
+        Only files that are in one of both versions are read; a later version with the same rows stands for `version`.
+        None where a file or a commit since is gone, where Spark has to find out, where those that came have over `most`
+        bytes more than those that went, or where this process has not the memory for their rows.
         """
         if not self.is_local:
             return None
@@ -137,6 +143,8 @@ class Warehouse(Tables):
             changed = local_commits.changed_files(self.location(table.name), same)
             more, fewer = (sum(Path(file).stat().st_size for file in files) for files in changed)
             if most is not None and more - fewer > most:
+                return None
+            if self.local is not None and count_rows(chain(*changed)) > self.local.most_settled:
                 return None
             came, went = (read_files(files, _schema(table, columns)) for files in changed)
         except OSError:  # VACUUM deleted a file, or Delta a commit

@@ -16,9 +16,10 @@ accepts: nothing that came before says more of the rest than RESUMED does. The r
 import polars as pl
 
 from schemas.tallies import TALLIES
-from udfs.derive.columns import PLACE, SEQUENCE, SPAN, are_in, message_ordinal, signed
+from udfs.derive.columns import PLACE, SEQUENCE, SPAN, are_in, message_ordinal, row_key, signed
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED
+from udfs.derive.outcomes.slots import SLOT
 from udfs.derive.replay.scopes import SENDER_THERE, with_flow
 from udfs.derive.tables import with_columns_of
 from udfs.derive.touched import NEVER, ON_STREAM, Now
@@ -46,11 +47,24 @@ def tally_rows(tallies: pl.DataFrame, counts: pl.DataFrame, watched: pl.DataFram
     return with_columns_of(TALLIES, rows.join(watched, on=SENDER_THERE, how="left"))
 
 
-def settle(tallies: pl.DataFrame, touched: pl.DataFrame, came: pl.DataFrame, now: Now) -> Frames:
+class TooManyToJudge(Exception):  # noqa: N818 - it is no error: Spark's tasks judge all
+    """Says that there is not the memory in this process to judge all messages that are not settled."""
+
+    @classmethod
+    def check(cls, messages: int, most: int | None) -> None:
+        """Raises it for more messages than `most`."""
+        if most is not None and messages > most:
+            raise cls(f"more messages are to be judged than there is memory for, {most:,}")
+
+
+def settle(tallies: pl.DataFrame, touched: pl.DataFrame, came: pl.DataFrame, now: Now, most: int | None) -> Frames:
     """Returns the `tallies` that stay, `messages` and `flows` to judge, and where scopes are `resumed`.
 
     Messages on unknown legs are among them, as they may be missing elsewhere. `behind` are rows of BEHIND. `tallies`
     are those that the last replay left, `touched` rows of `find_touched`, `came` the messages that are new.
+
+    Raises:
+        TooManyToJudge: more than `most` are to be judged.
     """
     possible = find_cuts(tallies, now)
     while True:
@@ -68,8 +82,10 @@ def settle(tallies: pl.DataFrame, touched: pl.DataFrame, came: pl.DataFrame, now
                 before_cut.filter(pl.col("sequence") < pl.col("cut")).drop("cut"),
             ]
         )
-        to_judge = now.placed.join(kept.lazy(), on=SEQUENCE, how="anti").collect()
-        linked = pl.concat([_of_same_messages(to_judge, now), _of_same_transactions(to_judge, came, now)])
+        some = now.placed.join(kept.lazy(), on=SEQUENCE, how="anti")
+        to_judge = (some if most is None else some.limit(most + 1)).collect()
+        TooManyToJudge.check(to_judge.height, most)
+        linked = pl.concat([_of_same_messages(to_judge, now), _of_same_transactions(to_judge, kept, came, now)])
         drawn_in = kept.filter(are_in(kept, to_judge.select(_OF_SENDER)) | are_in(kept, linked))
         if drawn_in.is_empty():
             break
@@ -91,25 +107,47 @@ def _of_same_messages(to_judge: pl.DataFrame, now: Now) -> pl.DataFrame:
     return now.placed.join(asked, on=_MESSAGE_ID, how="semi", nulls_equal=True).select(SEQUENCE).unique().collect()
 
 
-def _of_same_transactions(to_judge: pl.DataFrame, came: pl.DataFrame, now: Now) -> pl.DataFrame:
+def _of_same_transactions(to_judge: pl.DataFrame, kept: pl.DataFrame, came: pl.DataFrame, now: Now) -> pl.DataFrame:
     """Returns the sequences of messages that share a transaction ID with one that is judged.
 
     Not those of messages before it, if the sender surely used the ID again: what is judged of the ID has greater
-    message IDs, of which the least is that of a message with FM. The same holds without the messages that `came` since
-    the last replay, which else has put some of them into a use before.
+    message IDs, and a use begins there (`_uses`), or the last use of the ID among `kept` sequences is whole.
     """
-    ordinal, known = pl.col("ordinal"), pl.when(~pl.col("is_new")).then("ordinal")
-    has_first = pl.col("tx_first").fill_null(value=False)
-    begins = pl.all_horizontal(has_first.filter(of == of.min()).all() for of in (ordinal, known))
-    uses = (
-        to_judge.with_columns(ordinal=message_ordinal(), is_new=are_in(to_judge, came.select(PLACE)))
-        .drop_nulls("tx_transaction_id")
+    uses = _uses(to_judge, came)
+    last = (
+        now.transactions.join(uses.lazy().filter(~pl.col("begins")), on=TRANSACTION_ID, how="semi")
+        .join(kept.lazy(), on=SEQUENCE, how="semi")
+        .sort("instance")
         .group_by(TRANSACTION_ID)
-        .agg(ordinal.min().alias("first"), (begins & ~ordinal.is_null().any()).alias("begins"))
+        .agg(pl.last("torn"), pl.last("witness").list.last().alias("key"))
+        .collect()
     )
+    whole = last.filter(~pl.col("torn")).join(to_judge.select(key=row_key()), on="key", how="anti")
+    uses = uses.with_columns(pl.col("begins") | are_in(uses, whole.select(TRANSACTION_ID)))
     is_before = pl.col("begins") & (message_ordinal() < pl.col("first")) & pl.col("tx_last").is_not_null()
     sharing = now.placed.join(uses.lazy(), on=TRANSACTION_ID, nulls_equal=True)
     return sharing.filter(~is_before.fill_null(value=False)).select(SEQUENCE).unique().collect()
+
+
+def _uses(to_judge: pl.DataFrame, came: pl.DataFrame) -> pl.DataFrame:
+    """Returns per transaction ID the least ordinal of its messages, `first`, and whether a use `begins` there.
+
+    `first` is null if one of them has none. A use begins with FM, where no number stands for two messages. So it must
+    without the messages that `came`: otherwise the last replay counted some to an earlier use, whose row is wrong now.
+    """
+    ordinal, known = pl.col("ordinal"), pl.when(~pl.col("is_new")).then("ordinal")
+    has_first = pl.col("tx_first").fill_null(value=False)
+    has_one_a_slot = pl.struct(SLOT).n_unique() == pl.struct(*SLOT, "ordinal", "tx_first").n_unique()
+    begins = (has_first.filter(of == of.min()).all() for of in (ordinal, known))
+    return (
+        to_judge.with_columns(ordinal=message_ordinal(), is_new=are_in(to_judge, came.select(PLACE)))
+        .drop_nulls("tx_transaction_id")
+        .group_by(TRANSACTION_ID)
+        .agg(
+            pl.when(~ordinal.is_null().any()).then(ordinal.min()).alias("first"),
+            pl.all_horizontal(has_one_a_slot, *begins).alias("begins"),
+        )
+    )
 
 
 def find_cuts(tallies: pl.DataFrame, now: Now) -> pl.DataFrame:

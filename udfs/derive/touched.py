@@ -27,7 +27,7 @@ _SENDER = "source_queue_manager"
 
 @dataclass(frozen=True)
 class Now:
-    """Holds what the sources say now of all scopes, and what was made of them."""
+    """Holds what the sources say now of all scopes, what was made of them, and of transactions before."""
 
     ends: pl.DataFrame
     """ENDS."""
@@ -45,6 +45,8 @@ class Now:
     """Rows of `coverage.unread_ranges`."""
     watched: pl.DataFrame
     """Rows of `watched_sessions`."""
+    transactions: pl.LazyFrame
+    """TRANSACTIONS, as the last replay left them."""
 
     @cached_property
     def placed(self) -> pl.LazyFrame:
