@@ -218,6 +218,14 @@ SCENES: dict[str, tuple[Scope, tuple[Event, ...], tuple[Event, ...]]] = {
         USED,
         (sent("A>", (50, 10, 1, 0), begin=90, **WHOLE | {"tx_first": False}),),
     ),
+    "the second use of an ID goes on": (
+        Scope.QUEUE,
+        (
+            *(A, sent("A>", (10, 7, 1, 0), **WHOLE), sent("A>", (15, 7, 2, 1), begin=10, **WHOLE | {"tx_last": False})),
+            sent("A>", (20, 8, 1, 0), (30, 9, 1, 0), begin=20),
+        ),
+        (sent("A>", (50, 10, 1, 0), begin=90, **WHOLE | {"tx_first": False}),),
+    ),
     "an ID is used again after a transaction in two sequences": (
         Scope.QUEUE,
         (
