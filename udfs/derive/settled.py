@@ -85,7 +85,7 @@ def settle(tallies: pl.DataFrame, touched: pl.DataFrame, came: pl.DataFrame, now
         some = now.placed.join(kept.lazy(), on=SEQUENCE, how="anti")
         to_judge = (some if most is None else some.limit(most + 1)).collect()
         TooManyToJudge.check(to_judge.height, most)
-        linked = pl.concat([_of_same_messages(to_judge, now), _of_same_transactions(to_judge, came, now)])
+        linked = pl.concat([_of_same_messages(to_judge, now), _of_same_transactions(to_judge, kept, came, now)])
         drawn_in = kept.filter(are_in(kept, to_judge.select(_OF_SENDER)) | are_in(kept, linked))
         if drawn_in.is_empty():
             break
@@ -107,15 +107,16 @@ def _of_same_messages(to_judge: pl.DataFrame, now: Now) -> pl.DataFrame:
     return now.placed.join(asked, on=_MESSAGE_ID, how="semi", nulls_equal=True).select(SEQUENCE).unique().collect()
 
 
-def _of_same_transactions(to_judge: pl.DataFrame, came: pl.DataFrame, now: Now) -> pl.DataFrame:
+def _of_same_transactions(to_judge: pl.DataFrame, kept: pl.DataFrame, came: pl.DataFrame, now: Now) -> pl.DataFrame:
     """Returns the sequences of messages that share a transaction ID with one that is judged.
 
     Not those of messages before it, if the sender surely used the ID again: what is judged of the ID has greater
-    message IDs, and a use begins there (`_uses`), or the last use so far is whole and of messages before it.
+    message IDs, and a use begins there (`_uses`), or the last use in `kept` sequences is whole and ends in these.
     """
     uses = _uses(to_judge, came)
     last = (
         now.transactions.join(uses.lazy().filter(~pl.col("begins")), on=TRANSACTION_ID, how="semi")
+        .join(kept.lazy(), on=SEQUENCE, how="semi")
         .sort("instance")
         .group_by(TRANSACTION_ID)
         .agg(pl.last("torn"), pl.last("witness").list.last().alias("key"))
