@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
-from random_troubles import troubled
+from random_troubles import step_back, troubled
 from replay_tables import T0
 from table_frames import rows_of
 
@@ -32,8 +32,15 @@ Tables = dict[str, pl.DataFrame]
 Row = dict[str, Any]
 _MANY = {table.name for table in TABLES if table not in FEW}
 _NIGHT_NS = 60_000_000_000
-SITUATIONS: tuple[dict[str, Any], ...] = ({}, {"situations": True}, {"situations": True}, {"largest_sender": 0.5})
-"""Options of the simulator; of connections that were captured twice, and clocks that stepped, all is judged again."""
+SITUATIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"situations": True},
+    {"situations": True, "clock_step_s": -5},
+    {"largest_sender": 0.5},
+    {"largest_sender": 0.5, "clock_step_s": -60},
+    {"situations": True, "both_ends": True},
+)
+"""Options of the simulator."""
 
 
 @dataclass
@@ -164,9 +171,13 @@ def of_rows(seed: int) -> Iterator[str]:
     """Yields the same of a history in which rows of the sources come, change and go as they never would."""
     rng = random.Random(seed)
     history = History(rng.choice(list(Scope)), lazy=seed % 2 == 0)
-    rows = troubled(rng, rng.choice([10, 40, 120])).rows
+    tables = troubled(rng, rng.choice([10, 40, 120]))
+    rows = tables.rows
     nights = rng.randrange(2, 6)
     begins = {id(row): first_night(rng, row, nights) for of in rows.values() for row in of}
+    begins |= {id(row): 0 for row in rows["captures"]}
+    if rng.random() < 0.3:
+        step_back(rng, tables)
     ends = {id(row): rng.randrange(nights) if rng.random() < 0.03 else nights for of in rows.values() for row in of}
     for night in range(nights):
         there = {

@@ -86,3 +86,15 @@ def move(rng: random.Random, tables: Tables, both: list[Row]) -> None:
         for row in tables.rows["handshakes"]:
             if row["stream_id"] == both[-1]["stream_id"]:
                 row["server_guid"] = f"{row['server_guid']}.other"
+
+
+def step_back(rng: random.Random, tables: Tables) -> None:
+    """Lets the clock of the capture step back at some packet, so that the times of all later ones are lower."""
+    packets = [row for name in ("messages", "acks") for row in tables.rows[name]]
+    packets.sort(key=lambda row: row["captured_ns"])
+    first, step_us = rng.randrange(len(packets)), rng.choice([1, 30, 100]) * SECOND_US
+    for frame, row in enumerate(packets, 1):
+        row |= {"capture_id": "c", "last_frame": frame}
+        if frame > first:
+            row |= {"captured_ns": row["captured_ns"] - step_us * US, "captured_at": row["captured_at"] - step_us}
+    tables.rows["captures"][0]["clock_steps"] = [{"frame": first + 1, "step_ns": -step_us * US}]

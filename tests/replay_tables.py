@@ -64,12 +64,12 @@ class Tables:
         row |= {"ack_type": "order_ack", "source_queue_manager": "receiver", "queue_manager_address": NULL}
         self.rows["acks"].append(row | {"tx_sequence_id": tx[0], "tx_sequence_number": tx[1]} | columns)
 
-    def handshake(self, connection: str, client: str, server: str) -> None:
+    def handshake(self, connection: str, client: str, server: str, **columns: Any) -> None:
         """Adds an EstablishConnection, which leaves the server NULL, and its response."""
         for side, named in ((">", NULL), ("<", server)):
             row: dict[str, Any] = {"stream_id": connection + side, "stream_offset": 0, "captured_ns": T0}
             row["handshake_type"] = "establish_connection"
-            self.rows["handshakes"].append(row | {"client_guid": client, "server_guid": named})
+            self.rows["handshakes"].append(row | {"client_guid": client, "server_guid": named} | columns)
 
     def sources(self) -> Sources[pl.DataFrame]:
         """Returns the tables."""

@@ -12,7 +12,7 @@ import plain_copies
 import pytest
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Row, difference, differences, read
 from pyspark.sql import SparkSession
-from replay_tables import plain
+from replay_tables import T0, Tables, plain, replay
 from test_operations import killed_after
 from tiers import merge_needs
 from warehouses import all_rows, config, rows
@@ -22,6 +22,7 @@ from jobs.steps import nightly
 from schemas.replay import FindingKind
 
 SEED, BLOCK = 4, 4
+SECOND = 1_000_000_000
 BLOCKS = merge_needs([0], range(3))
 
 
@@ -80,6 +81,25 @@ def test_verdicts_of_both_ends_are_the_truth_and_lead_back_to_their_messages(fol
     assert stepped["severity"] == "warning"
     assert " stepped back 1 time, first by 299.8 s at record 694. " in stepped["explanation"]
     assert {one["capture_id"] for one in stepped["witness"]} == {stepped["witness"][0]["capture_id"]}
+
+
+def test_a_message_after_a_step_back_had_no_time_to_be_acknowledged() -> None:
+    tables = Tables()
+    tables.connection("A", "a", "r")
+    tables.rows["captures"] = [{"capture_id": "c", "clock_steps": [{"frame": 2, "step_ns": -30 * SECOND}]}]
+    tables.message(("A>", 0), T0, (7, 1, 0))
+    tables.ack("A<", T0 + SECOND, (7, 1))
+    tables.message(("A>", 10), T0 + 10 * SECOND, (7, 2, 1), last_frame=2)
+    replayed = replay(tables.sources())
+    assert replayed.stream_ends["last_ns"].max() == T0 + 40 * SECOND
+    assert replayed.findings["kind"].to_list() == [FindingKind.CLOCK_STEPPED]
+
+
+def test_no_message_is_older_for_a_step_back_after_it(tmp_path: Path) -> None:
+    simulate(str(tmp_path), 2, 600, bodies=(10, 200), ends_s=720, **CLOCK_STEP)
+    kinds = set(read(tmp_path)[0].replayed().findings["kind"])
+    assert FindingKind.CLOCK_STEPPED in kinds
+    assert FindingKind.EXPIRED_ON_ARRIVAL not in kinds
 
 
 @pytest.mark.slow

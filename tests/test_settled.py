@@ -95,6 +95,24 @@ FOUR_MESSAGES = (A, opened("B>"), sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 
 WHOLE: dict[str, Any] = {"tx_transaction_id": 5, "tx_first": True, "tx_last": True}
 USED = (A, sent("A>", (10, 7, 1, 0), **WHOLE), sent("A>", (20, 8, 1, 0), (30, 9, 1, 0), begin=10))
 """A transaction, and others."""
+COPIED = tuple(
+    one
+    for name, address in (("A", "a"), ("N", "n"))
+    for one in (connection(name, address, "r", initial_seq=5), handshake(name, "ga", "R", time_stamp_ms=1))
+)
+"""Connection N is a copy of A."""
+BY_TWO_CLOCKS = (
+    *(*COPIED, opened("B>"), opened("D>")),
+    sent("A>", (1, 5, 1, 0), source_queue_manager="other"),
+    sent("N>", (6, 5, 1, 0), source_queue_manager="other", capture_id="d"),
+)
+"""The clock of capture d is ahead by 5 s."""
+DISPUTED = (
+    *BY_TWO_CLOCKS,
+    *(sent("B>", (20, 7, 1, 0), (30, 8, 1, 0)), sent("D>", (32, 9, 1, 0), capture_id="d")),
+    sent("B>", (50, 10, 1, 0), (60, 11, 1, 0), begin=20),
+)
+"""Two messages are nearer to each other than these clocks are."""
 SCENES: dict[str, tuple[Scope, tuple[Event, ...], tuple[Event, ...]]] = {
     "an OrderAck from before all messages comes": (Scope.SESSION, FROM_A_GAP, (acked("A<", 5, 6, 3),)),
     "an OrderAck from before all messages goes": (
@@ -186,6 +204,52 @@ SCENES: dict[str, tuple[Scope, tuple[Event, ...], tuple[Event, ...]]] = {
         (gone("stream_gaps"),),
     ),
     "a message without a time": (Scope.QUEUE, FOUR_MESSAGES, (sent("A>", (None, 10, 1, 0), begin=90),)),
+    "a message before those after a clock's step back": (
+        Scope.QUEUE,
+        (
+            *(opened("A>"), opened("B>"), changed("captures", clock_steps=[{"frame": 3, "step_ns": -30 * _S}])),
+            *(
+                sent("A>", (10, 7, 1, 0), (20, 8, 1, 0)),
+                sent("A>", (70, 9, 1, 0), (80, 10, 1, 0), begin=20, last_frame=3),
+            ),
+        ),
+        (sent("B>", (95, 11, 1, 0)),),
+    ),
+    "a sequence goes on whose scope has a message in a copy": (
+        Scope.QUEUE,
+        (
+            *(*COPIED, opened("E>"), unread("A>", 0, 30), unread("N>", 0, 5)),
+            *(sent("N>", (10, 7, 1, 0), begin=10), sent("A>", (30, 9, 1, 0), begin=60)),
+            sent("E>", (20, 8, 1, 0), (40, 10, 1, 0)),
+        ),
+        (sent("E>", (50, 9, 2, 1), begin=90),),
+    ),
+    "a copy has a message that its connection lacks": (
+        Scope.QUEUE,
+        (*COPIED, unread("A>", 0, 30), sent("A>", (30, 9, 1, 0), begin=60)),
+        (sent("N>", (10, 7, 1, 0), begin=10),),
+    ),
+    "clocks turn out to be nearer": (
+        Scope.QUEUE,
+        DISPUTED,
+        tuple(
+            sent(name, (70, 6, 1, 0), (80, 6, 2, 1), begin=20, source_queue_manager="other", capture_id=capture)
+            for name, capture in (("A>", "c"), ("N>", "d"))
+        ),
+    ),
+    "what was a copy is a connection of its own": (
+        Scope.QUEUE,
+        DISPUTED,
+        (*(gone("handshakes", stream_id=of) for of in ("N>", "N<")), handshake("N", "ga", "R", time_stamp_ms=2)),
+    ),
+    "a message is too near to one by another clock": (
+        Scope.QUEUE,
+        (
+            *BY_TWO_CLOCKS,
+            sent("B>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0), (31, 10, 1, 0)),
+        ),
+        (sent("D>", (33, 11, 1, 0), capture_id="d"),),
+    ),
     "a message before others on another stream": (Scope.QUEUE, FOUR_MESSAGES, (sent("B>", (35, 9, 2, 1)),)),
     "a message at a lower offset": (Scope.QUEUE, FOUR_MESSAGES, (sent("A>", (60, 10, 1, 0), begin=15),)),
     "a message that another queue had": (
@@ -305,6 +369,13 @@ def test_a_transaction_id_that_is_used_again_leaves_its_first_use_alone(
     history, made = after(Scope.QUEUE, *nights)
     assert made[TRANSACTIONS.name]["instance"].sort().to_list() == instances
     assert history.judged == judged
+
+
+def test_connections_that_were_captured_twice_leave_other_senders_settled() -> None:
+    before = (*COPIED, opened("E>"), sent("A>", (1, 5, 1, 0), source_queue_manager="other"))
+    first = (*before, sent("E>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0)))
+    history, _ = after(Scope.QUEUE, first, (sent("E>", (40, 10, 1, 0), begin=90),))
+    assert history.judged == 4 + 3  # that of the copied connection, and the last one of the other sender
 
 
 def after(scope: Scope, *nights: tuple[Event, ...]) -> tuple[History, Any]:

@@ -16,7 +16,7 @@ from udfs.derive.conversations.clocks import (
     sides_of_skews,
     skews_of,
     streams_in_time,
-    undo_steps,
+    times_of_streams,
     with_steps_undone,
 )
 from udfs.derive.conversations.copies import alike, likely_streams, not_too_many, number_packets, same_packets
@@ -70,6 +70,13 @@ class Conversations(Generic[T]):
         return self.found is None and not self.has_steps
 
     @property
+    def copies(self) -> T:
+        """Returns `stream_id` of each copy, and the stream that counts, `copy_of`."""
+        return (
+            self.engine.table([], _COPY) if self.found is None else self.engine.select(self.found.copies, *_COPY.names)
+        )
+
+    @property
     def only_in_copies(self) -> T:
         """Returns the packets that only copies have, as `united.unite_streams` places them."""
         return self.engine.table([], _PLACED) if self.found is None else self.found.placed
@@ -87,8 +94,12 @@ class Conversations(Generic[T]):
         return self.engine.union(others, self.engine.join(rows, only, PLACE, "semi"))
 
     def in_time(self, rows: T) -> T:
-        """Returns rows of a table with `captured_ns` by clocks that do not step back."""
-        return self.engine.derive(with_steps_undone, rows=rows, steps=self.steps) if self.has_steps else rows
+        """Returns rows of a table with times by clocks that do not step back."""
+        if not self.has_steps:
+            return rows
+        engine = self.engine
+        others, concerned = (engine.join(rows, self.steps, ["capture_id"], how) for how in ("anti", "semi"))
+        return engine.union(others, engine.derive(with_steps_undone, rows=concerned, steps=self.steps))
 
     def disputed(self, messages: T, flows: T) -> T:
         """Returns the PLACE of messages that may have come before or after another one of their scope."""
@@ -105,8 +116,7 @@ class Conversations(Generic[T]):
         """Returns the rows of STREAMS of which `copy_of` is not what it should be; None where none can be."""
         if self.found is None and not self.had_copies:
             return None
-        copies = self.engine.table([], _COPY) if self.found is None else self.found.copies
-        return self.engine.derive(rename_copies, streams=streams, copies=copies)
+        return self.engine.derive(rename_copies, streams=streams, copies=self.copies)
 
 
 def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
@@ -129,11 +139,8 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
         had_copies=had_copies,
     )
     if has_steps:
-        undone = engine.derive_tables(
-            undo_steps, messages=united.messages, acks=united.acks, handshakes=united.handshakes, steps=united.steps
-        )
-        in_time = engine.derive(streams_in_time, streams=united.streams, times=undone["times"])
-        united = replace(united, messages=undone["messages"], acks=undone["acks"], streams=in_time)
+        messages, acks = (united.in_time(rows) for rows in (united.messages, united.acks))
+        united = replace(united, messages=messages, acks=acks, streams=_streams_in_time(united))
     pairs = looked["alike"]
     if engine.count(looked["vague"]):
         pairs = _with_same_packets(united, looked["connections"], looked["vague"], pairs)
@@ -141,6 +148,19 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
         return united
     chosen = engine.derive_tables(choose_streams, pairs=pairs, connections=looked["connections"])
     return _without_copies(united, chosen["copies"], chosen["groups"])
+
+
+def _streams_in_time(united: Conversations[T]) -> T:
+    """Returns the streams with times by clocks that do not step back."""
+    engine, streams, of = united.engine, united.streams, united.sources
+    packets = {"messages": of.messages, "acks": of.acks, "handshakes": of.handshakes}
+    in_stepped = (engine.join(rows, united.steps, ["capture_id"], "semi") for rows in packets.values())
+    stepped = engine.distinct(engine.union(*(engine.select(rows, "stream_id") for rows in in_stepped)))
+    connections = engine.select(engine.join(streams, stepped, ["stream_id"], "semi"), "connection_id")
+    concerned = engine.expect_few(engine.join(streams, connections, ["connection_id"], "semi"))
+    of_concerned = {name: engine.join(rows, concerned, ["stream_id"], "semi") for name, rows in packets.items()}
+    times = engine.derive(times_of_streams, steps=united.steps, **of_concerned)
+    return engine.derive(streams_in_time, streams=streams, times=times)
 
 
 def _with_same_packets(united: Conversations[T], connections: T, vague: T, pairs: T) -> T:

@@ -81,7 +81,7 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
 def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: T, fates: Fates[T], resumed: T) -> T:
     """Returns the FINDINGS on messages, without incidents; witnesses are keys.
 
-    `verdicts` are those that were judged now; a finding may show others.
+    `verdicts` are those that were judged now, by clocks that do not step back; a finding may show others.
     """
     late = engine.derive(late_arrivals, verdicts=verdicts, watched=watched)
     asking = engine.distinct(engine.derive(scopes_below_state, verdicts=fates.unusual))
@@ -144,7 +144,7 @@ def find_by_facts(
         flows=inputs.flows,
         tallies=fates.tallies,
         sequences=sequences,
-        expired=engine.derive(expired_by_stream, expired=_not_accepted(engine, messages, verdicts)),
+        expired=engine.derive(expired_by_stream, expired=_not_accepted(engine, united.in_time(messages), verdicts)),
         conflicts=engine.derive(find_conflicts, sent=sent),
         repeated=repeated,
         negative=negative,

@@ -60,28 +60,32 @@ def replay(
         for table in CONFORMANT_ONLY:
             engine.replace(table, engine.table([], table.arrow))
     else:
-        fates = find_fates(united, verdicts, settled)
+        in_time = united.in_time(verdicts)
+        fates = find_fates(united, in_time, settled)
         sums = add_up(united, inputs, fates.tallies, fates, options.scope)
         engine.replace(TRANSACTIONS, find_transactions(engine, verdicts, fates, settled.uses))
-        _explain(united, inputs, settled, verdicts, fates, sums["sequences"])
+        _explain(united, inputs, settled, in_time, fates, sums["sequences"])
     for table in (SEQUENCES, SESSIONS):
         engine.replace(table, sums[table.name])
     return settled.judged_again
 
 
 def _explain(
-    united: Conversations[T], inputs: Inputs[T], settled: Settled[T], verdicts: T, fates: Fates[T], sequences: T
+    united: Conversations[T], inputs: Inputs[T], settled: Settled[T], in_time: T, fates: Fates[T], sequences: T
 ) -> None:
-    """Writes outcomes, findings and incidents, and the tallies that the next replay starts from."""
+    """Writes outcomes, findings and incidents, and the tallies that the next replay starts from.
+
+    `in_time` are the verdicts that were judged now, by clocks that do not step back.
+    """
     engine = united.engine
     # Findings and incidents are about all messages, also those whose verdicts were kept.
-    every_verdict = settled.with_kept(VERDICTS.name, verdicts)
+    every_verdict = settled.with_kept(VERDICTS.name, engine.read(VERDICTS))
     transactions = settled.with_kept(TRANSACTIONS.name, engine.read(TRANSACTIONS))
     acks = inputs.acks
     if not united.is_as_recorded:  # findings name packets as they were recorded, so acknowledgments are paired as such
         acks = pair(engine, united.without_copies(united.sources.acks), inputs.ends_with_copies, fates.tallies)
     watched = watch(engine, inputs, acks, fates.tallies)
-    on_messages = find_on_messages(engine, verdicts, every_verdict, watched, fates, settled.resumed)
+    on_messages = find_on_messages(engine, in_time, every_verdict, watched, fates, settled.resumed)
     engine.replace(FINDINGS_ON_MESSAGES, settled.with_kept(FINDINGS_ON_MESSAGES.name, on_messages))
     by_facts = find_by_facts(united, inputs, every_verdict, acks, fates, sequences, transactions)
     findings = engine.union(engine.read(FINDINGS_ON_MESSAGES), by_facts)

@@ -18,7 +18,7 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, SEQUENCES, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
-from udfs.derive.columns import PLACE, SEQUENCE
+from udfs.derive.columns import PLACE, SEQUENCE, in_one_only, is_on
 from udfs.derive.frames import Frames
 from udfs.derive.outcomes.counts import COUNT_KEY, sum_outcomes
 from udfs.derive.replay.marks import doubtful_scopes
@@ -113,16 +113,16 @@ def find_settled(
     tallies = None if last is None else read_tallies(last.read(TALLIES))
     if last is None or tallies is None or tallies.is_empty():  # the literal reading leaves none
         return _nothing_settled(united, inputs.flows, most)
-    changes: dict[str, Frames] = {}
-    if united.found is not None or united.had_copies:
-        why = "captures hold connections twice"
-    elif united.has_steps:
-        why = "the clock of a capture stepped back"
+    changes, ends_before, copies = _changes(last), last.read(ENDS), united.copies
+    if not changes:
+        why = "nothing tells what has changed"
+    elif _copies_changed(copies, ends_before, changes):
+        why = "connections that captures hold twice have changed"
     elif doubtful_scopes(inputs.flows, inputs.unread, inputs.ends, inputs.legs).height:
         why = "too many streams have unread bytes"
     else:
-        changes, why = _changes(last), "nothing tells what has changed"
-    if not changes:
+        why = ""
+    if why:
         progress(f"replay: all messages are judged: {why}")
         return _nothing_settled(united, inputs.flows, most)
     watched = watch(engine, inputs, inputs.acks, inputs.flows)
@@ -137,8 +137,10 @@ def find_settled(
         inputs.unread,
         watched,
         last.read(TRANSACTIONS).lazy(),
+        copies,
+        inputs.disputed,
     )
-    touched = find_touched(tallies, changes, last.read(ENDS), now)
+    touched = find_touched(tallies, changes, ends_before, now)
     found = settle(tallies, touched, changes[MESSAGES.name]["came"], now, most)
     progress(
         f"replay: {found['messages'].height:,} of {engine.count(inputs.messages):,} messages are judged, in "
@@ -162,6 +164,18 @@ def _changes(last: LastReplay) -> dict[str, Frames]:
             return {}
         found[table.name] = dict(zip(("came", "went"), changes, strict=True))
     return found
+
+
+def _copies_changed(copies: pl.DataFrame, ends_before: pl.DataFrame, changes: Mapping[str, Frames]) -> bool:
+    """Returns whether the last replay found other copies, or something has changed on these or the streams they copy.
+
+    Then clocks may differ by other times than it found.
+    """
+    if in_one_only(ends_before.select(copies.columns).drop_nulls(), copies).height:
+        return True
+    there = is_on(pl.concat([copies["stream_id"], copies["copy_of"]]))
+    of_streams = (rows for name, of in changes.items() if name != CAPTURES.name for rows in of.values())
+    return any(rows.filter(there).height for rows in of_streams)
 
 
 def _kept(

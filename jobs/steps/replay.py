@@ -30,7 +30,7 @@ from jobs.steps.summary import replay_summary, with_names
 from jobs.warehouse.catalog import create_history
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Memory, Warehouse
-from schemas.ingest import CAPTURES, STREAMS
+from schemas.ingest import STREAMS
 from schemas.messages import MESSAGES
 from schemas.replay import Reading, Scope
 from schemas.table import Table
@@ -90,7 +90,7 @@ class LastInWarehouse(NamedTuple):
 
 def _replay_in_memory(warehouse: Warehouse, memory: Memory, config: Config, read: Mapping[str, int]) -> bool:
     """Replays in this process, unless more messages are to be judged than it has the memory for; returns whether."""
-    if not (in_memory.can_judge_all(warehouse) or (read and _may_be_settled(warehouse))):
+    if not (read or in_memory.can_judge_all(warehouse)):
         return False
     try:
         write_here(warehouse, replay_here(warehouse, config, LastInWarehouse(warehouse, read) if read else None))
@@ -99,12 +99,6 @@ def _replay_in_memory(warehouse: Warehouse, memory: Memory, config: Config, read
         memory.tables.clear()  # the tasks write other rows
         return False
     return True
-
-
-def _may_be_settled(warehouse: Warehouse) -> bool:
-    """Returns whether nothing is known for which each night judges all messages: copies, clocks that stepped back."""
-    signs = ((STREAMS, "copy_of"), (CAPTURES, "clock_steps"))
-    return all(warehouse.read_local(table, name)[name].null_count() == warehouse.count(table) for table, name in signs)
 
 
 class Replayed(NamedTuple):

@@ -10,6 +10,8 @@ accepts: nothing that came before says more of the rest than RESUMED does. The r
 * Unread bytes that come, go, or stand elsewhere touch all that follows the time from which they count.
 * All other changes touch the whole scope: something came late or went, the ends of a stream or a scope's messages are
   others. What concerns names or acknowledgments touches all scopes of the senders.
+* Connections that captures hold twice touch all scopes of their senders, and differing clocks the scopes whose order
+  they leave in doubt. If what captures hold twice changes, so may the clocks, and all is judged.
 * A scope is cut before the last sequence that may be, and that neither is nor follows what is touched.
 """
 

@@ -47,6 +47,10 @@ class Now:
     """Rows of `watched_sessions`."""
     transactions: pl.LazyFrame
     """TRANSACTIONS, as the last replay left them."""
+    copies: pl.DataFrame
+    """The streams that captures hold twice, `stream_id`, and those that count instead, `copy_of`."""
+    disputed: pl.DataFrame
+    """Messages that may have come before or after another one, as clocks differ."""
 
     @cached_property
     def placed(self) -> pl.LazyFrame:
@@ -73,6 +77,7 @@ def find_touched(
         of_senders.join(senders, on=_SENDER, how="semi", nulls_equal=True),
         in_one_only(*(of.select("scope_key", "session_id").unique() for of in (tallies, now.flows))),
         *_late(tallies, came, acked, of_senders),
+        now.placed.join(now.disputed.lazy(), on=PLACE, how="semi").select("scope_key").unique().collect(),
     )
     touched = (
         *(of.select("scope_key", sequence=pl.lit(BEFORE_ALL)) for of in whole),
@@ -94,7 +99,7 @@ def _of_changed_streams(
     before, after = (ends.select(_NAMES) for ends in (ends_before, now.ends))
     renamed = before.join(after, on=_NAMES, how="anti", nulls_equal=True)
     went = [changes[name]["went"] for name in ("messages", "acks", "packets")]
-    changed = pl.concat(of["stream_id"] for of in (renamed, *went)).unique()
+    changed = pl.concat([*now.copies, *(of["stream_id"] for of in (renamed, *went))]).unique()
     ends = pl.concat([before, after]).filter(is_on(changed))
     ways = (("session_id",), ("receiver", "sender"))
     for way in ways:

@@ -3,12 +3,12 @@
 Where the clocks of two captures differ, it finds the messages whose order this leaves in doubt.
 """
 
-from collections.abc import Iterable
-
 import polars as pl
 
 from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE, nanoseconds, timestamp
-from udfs.derive.frames import Frames, derives
+from udfs.derive.frames import derives
+
+_PACKETS = ("messages", "acks", "handshakes")
 
 
 def find_steps(captures: pl.DataFrame) -> pl.DataFrame:
@@ -27,20 +27,16 @@ def find_steps(captures: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@derives(("stream_id",), ("steps",))
+@derives(shared=("steps",), in_parts=True)
 def with_steps_undone(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows with `captured_ns` by a clock without steps; `steps` is what `find_steps` returns."""
-    return rows.with_columns(captured_ns=pl.col("captured_ns") + _late(rows, steps))
+    """Returns rows with times by a clock without steps; `steps` is what `find_steps` returns.
 
-
-@derives(("stream_id",), ("steps",), {"handshakes": (*PLACE, "captured_ns", "capture_id", "last_frame")})
-def undo_steps(messages: pl.DataFrame, acks: pl.DataFrame, handshakes: pl.DataFrame, steps: pl.DataFrame) -> Frames:
-    """Returns messages and acknowledgments `with_steps_undone`, and the `times_of_streams`."""
-    return {
-        "messages": with_steps_undone(messages, steps),
-        "acks": with_steps_undone(acks, steps),
-        "times": times_of_streams((messages, acks, handshakes), steps),
-    }
+    Beside `captured_ns`, that is `acknowledged_at`, which moves with its message.
+    """
+    late = _late(rows, steps)
+    acknowledged_at = timestamp(nanoseconds(pl.col("acknowledged_at")) + late)
+    in_time = rows.with_columns(captured_ns=pl.col("captured_ns") + late)
+    return in_time.with_columns(acknowledged_at=acknowledged_at) if "acknowledged_at" in rows.columns else in_time
 
 
 @derives(("stream_id",))
@@ -90,15 +86,17 @@ def _late(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
     )
 
 
-def times_of_streams(packets: Iterable[pl.DataFrame], steps: pl.DataFrame) -> pl.DataFrame:
+@derives(("stream_id",), ("steps",), dict.fromkeys(_PACKETS, (*PLACE, "captured_ns", "capture_id", "last_frame")))
+def times_of_streams(steps: pl.DataFrame, **packets: pl.DataFrame) -> pl.DataFrame:
     """Returns when streams were, as their packets tell; `steps` are of their captures.
 
     Per `stream_id`, that is by how much the clock was behind at the first and the last packet, `first_late` and
-    `last_late`, and `first_ns` and `last_ns`, the least and the most time, by a clock without steps.
+    `last_late`, and `first_ns` and `last_ns`, the least and the most time, by a clock without steps. The packets are
+    `messages`, `acks` and `handshakes`.
     """
     place = ("stream_offset", "late_ns")
     return (
-        pl.concat(of.select("stream_id", "stream_offset", "captured_ns", late_ns=_late(of, steps)) for of in packets)
+        pl.concat(of.select(*PLACE, "captured_ns", late_ns=_late(of, steps)) for of in packets.values())
         .with_columns(time_ns=pl.col("captured_ns") + pl.col("late_ns"))
         .group_by("stream_id")
         .agg(
