@@ -100,7 +100,7 @@ OUTCOMES = Table(
         Column("lost", BOOL, "Whether it is lost for good; false while pending or awaited, null when unknown."),
         Column("stuck", BOOL, "Pending, and the same message was refused again.", nullable=False),
         Column("arrivals", LONG, "Times that it arrived, as in verdicts.", nullable=False),
-        Column("refusals", LONG, "Times that it was refused.", nullable=False),
+        Column("refusals", LONG, "Times that it was refused, as a duplicate or out of order.", nullable=False),
         Column("first_seen_at", TIMESTAMP, "Time of the first arrival, UTC; null for a number never seen."),
         Column("last_seen_at", TIMESTAMP, "Time of the last arrival, UTC; null for a number never seen."),
         Column("accepted_at", TIMESTAMP, "Time of the arrival that was accepted, UTC; null for none."),

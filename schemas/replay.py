@@ -103,7 +103,7 @@ _RECEIVER = Column("receiver", STRING, "Receiving queue manager: GUID, or addres
 _FIRST_AT = Column("first_captured_at", TIMESTAMP, "Time of the first message, UTC.")
 _LAST_AT = Column("last_captured_at", TIMESTAMP, "Time of the last message, UTC.")
 VERDICT_COUNTS = tuple(
-    Column(verdict.value, LONG, f"Messages with the verdict {verdict.value}.", nullable=False) for verdict in Verdict
+    Column(verdict.value, LONG, f"Arrivals with the verdict {verdict.value}.", nullable=False) for verdict in Verdict
 )
 
 ENDS = Table(

@@ -1,8 +1,14 @@
 """The headline, from counts by outcome."""
 
+from dataclasses import replace
+
 import pytest
 
+from jobs.app.config import DEFAULTS
+from jobs.app.errors import UsageError
 from jobs.app.names import Names
+from jobs.engine.in_process import InProcess
+from jobs.steps import page
 from jobs.steps.headline import headline, headline_figures
 from schemas.outcomes import Outcome
 
@@ -26,6 +32,13 @@ NOWHERE = {
         # A doubt is named in place of "nothing was lost".
         ({Outcome.UNKNOWN: 2}, {}, "No loss was seen, but: 2 unknown."),
         ({Outcome.CONTRADICTED: 3}, {}, "No loss was seen, but: 3 contradicted by the receiver."),
+        ({}, {}, "No transactional message was found, so there is nothing to judge."),
+        (
+            {},
+            {"passing_through": 1},
+            "1 transactional message was on the way to another queue manager, so there is nothing to judge.",
+        ),
+        ({Outcome.NEVER_SEEN: 1}, {"missing_bytes": 9}, "1 message was lost: 1 never seen. Also: 9 missing bytes."),
         ({}, {"missing_bytes": 1448}, "No loss was seen, but: 1,448 missing bytes."),
         ({}, {"unjudged": 4}, "No loss was seen, but: 4 transactional messages not judged."),
         ({}, {"errors": 1}, "No loss was seen, but: 1 finding that is an error."),
@@ -53,7 +66,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
 ) -> None:
     stuck = figures.get("stuck", 0)
     places = NOWHERE | {"stuck": stuck, "stuck_queue": "Q", "stuck_queues": 1}
-    doubts = {name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "errors")}
+    doubts = {name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors")}
     assert headline(headline_figures(counts, places, [], Names(), **doubts)) == said
 
 
@@ -63,7 +76,14 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
     machines = ["10.20.0.123", "10.20.0.2", "10.20.0.4", "10.20.0.5"]
     names = Names({"10.20.0.2": "South"}, {"q": "Orders"})
     figures = headline_figures(
-        {Outcome.DISPLACED: 21, Outcome.PENDING: 3}, places, machines, names, missing_bytes=0, unjudged=0, errors=0
+        {Outcome.DISPLACED: 21, Outcome.PENDING: 3},
+        places,
+        machines,
+        names,
+        missing_bytes=0,
+        unjudged=0,
+        passing_through=0,
+        errors=0,
     )
     assert headline(figures) == (
         "21 messages were lost since 2026-03-03 08:24:26 UTC, most of them to Orders (Q): 21 displaced. "
@@ -71,3 +91,8 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
         "Go to 10.20.0.123, 10.20.0.2 (South), 10.20.0.4 and 1 more machine. "
         "Also: 3 pending (2 of them stuck)."
     )
+
+
+def test_a_report_of_a_session_that_is_not_there_is_wrong_use() -> None:
+    with pytest.raises(UsageError, match=r"^The tables hold no session b->a\.$"):
+        page.values(InProcess(), replace(DEFAULTS, session=("b->a",)), "", Names())

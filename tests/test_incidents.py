@@ -6,6 +6,7 @@ tests/test_all_findings.py holds incidents to the second computation, tests/test
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from replay_tables import T0, Tables, replay
 
 from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
 
@@ -78,3 +79,18 @@ def test_the_sentence_says_what_is_missing_and_all_causes_of_loss(
         events.append(event(0, count))
     _, (incident,) = explain_events(events)
     assert incident["explanation"].endswith(said)
+
+
+@pytest.mark.parametrize(("covered", "accepted"), [(False, 0), (True, 2)])
+def test_what_rests_on_an_assumed_state_is_accepted_only_if_an_acknowledgment_says_so(
+    covered: bool, accepted: int
+) -> None:
+    tables, stream = Tables(), "10.0.0.1:5>10.0.0.9:1801#0"
+    tables.stream(stream, "10.0.0.1", "10.0.0.9", connection_id="A")
+    tables.stream("A<", "10.0.0.9", "10.0.0.1")
+    for at, number in enumerate((7, 8, 9, 11)):  # the receiver may stand at 5, and refuse all of them
+        tables.message((stream, 10 * at), T0 + at, (1, number, number - 1), message_id=rf"source\{number}")
+    if covered:
+        tables.ack("A<", T0 + 10, (1, 9))
+    (incident,) = replay(tables.sources()).incidents.to_dicts()
+    assert [(one["messages"], one["accepted"]) for one in incident["senders"]] == [(4, accepted)]

@@ -58,6 +58,7 @@ def test_it_needs_no_java(orders: tuple[Path, Summary], tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 3, done.stderr  # --fail-on still counts
+    assert "exit code 3: --fail-on names duplicate, which was found" in done.stderr
     assert json.loads(done.stdout).items() >= orders[1].items()
     assert "nothing new in 1 files" in done.stderr
 

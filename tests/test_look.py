@@ -120,6 +120,14 @@ def test_exit_codes(arguments: Sequence[str], code: int, demonstration: Path) ->
     assert cli.main(["look", str(demonstration), *arguments]) == code
 
 
+def test_nothing_to_judge_is_not_taken_for_nothing_lost(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    trace = tmp_path / "night.etl"
+    trace.write_text("a trace of another format")
+    said = look(capsys, trace)
+    assert said["headline"] == "No transactional message was found, so there is nothing to judge."
+    assert said["damaged_captures"] == [f"{trace}: unreadable, bad_magic"]
+
+
 def test_captures_have_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["look"]) == 2
     assert "Name what to look at" in capsys.readouterr().err

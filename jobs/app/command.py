@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.app.command_line import parse
 from jobs.app.config import Config
 from jobs.app.errors import JobError, first_line, known_error
-from jobs.app.logs import log, log_as, print_result, step
+from jobs.app.logs import log, log_as, print_result, step, warn
 from jobs.app.spark_output import keep_output, spark_said
 from jobs.app.summary_text import for_people
 
@@ -118,4 +118,7 @@ def _exit_code(summary: Summary, config: Config) -> int:
         found |= {name for name, many in summary.get(kind, {}).items() if many}
     found |= {name for name in ("lost", "stuck") if summary.get(name)}
     found |= {"unknown"} if summary.get("outcomes", {}).get("unknown") else set()
-    return FAIL_ON_MATCHED if found.intersection(config.fail_on) else 0
+    matched = [name for name in config.fail_on if name in found]
+    if matched:
+        warn(f"exit code {FAIL_ON_MATCHED}: --fail-on names {', '.join(matched)}, which was found")
+    return FAIL_ON_MATCHED if matched else 0

@@ -186,7 +186,12 @@ def _machine(sender: Mapping[str, Any]) -> str:
     return f"{text}, came later: the suspected copy" if sender["suspected"] else text
 
 
+def _outcomes(counts: Mapping[str, int], _: Mapping[str, Any]) -> str:
+    return ", ".join(_named(outcome, many) for outcome, many in counts.items())
+
+
 _LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
+    "outcomes": _outcomes,
     "messages": _messages,
     "findings": _findings,
     "incidents": _incidents,

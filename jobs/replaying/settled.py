@@ -41,7 +41,14 @@ _OF_VERDICTS = (
     *("scope_key", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "replay_order"),
     *("source_queue_manager", "session_id", "destination_queue", "stream_id", "stream_offset"),
     *("message_id", "content_hash", "captured_at", "captured_ns", "accepted", "verdict", "reason", "gap_size"),
-    *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "ack_latency_ms", "final_ack_class"),
+    *(
+        "incoming_tx_sequence_id",
+        "incoming_tx_sequence_number",
+        "ack_latency_ms",
+        "final_ack_class",
+        "assumed",
+        "covered_at",
+    ),
 )
 """Columns of VERDICTS that facts, incidents and witnesses need, also of messages that are not judged again."""
 _SLOTS = (*SEQUENCE, "first_number_due", "numbers_due", "numbers_seen")

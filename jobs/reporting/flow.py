@@ -40,11 +40,11 @@ from udfs.derive.tables import schema_of
 
 Few = Mapping[str, pl.DataFrame]
 """Rows of tables with a row per capture, stream, session, sequence or story, by the names of the tables."""
-SUMMARIZED = (SESSIONS, FINDINGS, INCIDENTS)
-REPORTED = (*SUMMARIZED, CAPTURES, STREAMS, SEQUENCES, ENDS, BOOKS)
+SUMMARIZED = (SESSIONS, ENDS, FINDINGS, INCIDENTS)
+REPORTED = (*SUMMARIZED, CAPTURES, STREAMS, SEQUENCES, BOOKS)
 _NEEDED = {
     STREAMS: (*("stream_id", "src_ip", "dst_ip", "last_captured_at", "missing_bytes", "mid_stream", "conflict"),),
-    ENDS: ("stream_id", "session_id", "sender", "receiver", "copy_of"),
+    ENDS: ("stream_id", "session_id", "sender", "receiver", "missing_bytes", "copy_of"),
     BOOKS: ("balanced",),
 }
 """Columns of tables of which others are not needed."""

@@ -48,6 +48,8 @@ class Figures(NamedTuple):
     stuck_where: str
     machines: str
     """Says where an operator has to go."""
+    nothing_judged: str
+    """Says why, where no message was judged."""
 
 
 def second(ns: int) -> str:
@@ -74,12 +76,13 @@ def headline_figures(
     *,
     missing_bytes: int,
     unjudged: int,
+    passing_through: int,
     errors: int,
 ) -> Figures:
     """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
 
     `outcomes` counts messages by outcome, `places` are `messages.places`, and `machines` those to blame, the worst
-    first; `unjudged` are transactional messages without a verdict that were not just passing through; `errors` are
+    first; `unjudged` are transactional messages without a verdict that were not `passing_through`; `errors` are
     findings of that severity.
     """
     stuck = places["stuck"]
@@ -99,12 +102,21 @@ def headline_figures(
     )
     split = _present([Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost", outcome) for outcome in LOST])
     lost = sum(one.number for one in split)
-    also = (*doubts[:2], *beside) if lost or stuck else beside
+    also = (*doubts[:-1], *beside) if lost or stuck else beside
     lost_where, stuck_where = (where(places, what, names) for what in ("lost", "stuck"))
     shown = [f"{one} ({name})" if (name := names.queue_manager(one)) else one for one in machines[:_MACHINES]]
     more = len(machines) - _MACHINES
     to_go = ", ".join(shown) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
-    return Figures(lost, stuck, split, _present(doubts), _present(also), lost_where, stuck_where, to_go)
+    nothing_judged = "" if sum(outcomes.values()) else _nothing(passing_through)
+    return Figures(lost, stuck, split, _present(doubts), _present(also), lost_where, stuck_where, to_go, nothing_judged)
+
+
+def _nothing(passing_through: int) -> str:
+    found = "No transactional message was found"
+    if passing_through:
+        were = counted(passing_through, "transactional message was", "transactional messages were")
+        found = f"{were} on the way to another queue manager"
+    return f"{found}, so there is nothing to judge."
 
 
 def _present(figures: Iterable[Figure]) -> list[Figure]:
@@ -114,9 +126,9 @@ def _present(figures: Iterable[Figure]) -> list[Figure]:
 def headline(figures: Figures) -> str:
     """Returns the headline: what was lost or is stuck, what is not known, and what else an operator is to know first.
 
-    "Nothing was lost" is said only where nothing is in doubt.
+    "Nothing was lost" is said only where messages were judged and nothing is in doubt.
     """
-    lost, stuck, split, doubts, beside, lost_where, stuck_where, machines = figures
+    lost, stuck, split, doubts, beside, lost_where, stuck_where, machines, nothing_judged = figures
     said = []
     if lost:
         said.append(f"{lost:,} {'messages were' if lost > 1 else 'message was'} lost{lost_where}: {_list(split)}.")
@@ -126,7 +138,8 @@ def headline(figures: Figures) -> str:
     if machines:
         said.append(f"Go to {machines}.")
     if not said:
-        said.append(f"No loss was seen, but: {_list(doubts)}." if doubts else "Nothing was lost.")
+        nothing = nothing_judged or "Nothing was lost."
+        said.append(f"No loss was seen, but: {_list(doubts)}." if doubts else nothing)
     return " ".join([*said, f"Also: {_list(beside)}."] if beside else said)
 
 

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from jobs.app.config import ALL, LAST, Config, parse_time
+from jobs.app.errors import UsageError
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.report_page import arrange
@@ -14,8 +15,14 @@ from udfs.derive.report.period import begin_of_last_run
 
 
 def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[str, Any]:
-    """Returns the values that the page shows; no part grows with the tables. `place` is that of the tables."""
+    """Returns the values that the page shows; no part grows with the tables. `place` is that of the tables.
+
+    Raises:
+        UsageError: a session that was asked for is not there.
+    """
     few = read_few(engine, *REPORTED)
+    if unknown := sorted({*config.session} - {*few["sessions"]["session_id"]}):
+        raise UsageError(f"The tables hold no session {', '.join(unknown)}.")
     rows = collect(engine, few, _since(config, few), config.session)
     numbers = arrange.numbers(rows)
     figures = headline_figures(
@@ -23,7 +30,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         rows["places"],
         rows["machines"],
         names,
-        **{name: numbers[name] for name in ("missing_bytes", "unjudged", "errors")},
+        **{name: numbers[name] for name in ("missing_bytes", "unjudged", "passing_through", "errors")},
     )
     return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,

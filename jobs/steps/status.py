@@ -16,7 +16,7 @@ from jobs.warehouse import publish_lock
 from jobs.warehouse.lock_state import Derived, LockState
 from jobs.warehouse.provenance import out_of_date
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import BOOKS, CAPTURES, CaptureStatus
+from schemas.ingest import BOOKS, CAPTURES
 from schemas.messages import DECODED_TABLES
 from schemas.table import Table
 from schemas.tables import REPLAYED
@@ -26,8 +26,6 @@ _DERIVED: dict[str, tuple[tuple[Table, ...], tuple[Table, ...]]] = {
     "books": ((BOOKS,), reconcile.REPLAYED),
     "replay": (REPLAYED, SOURCES),
 }
-_NAMED = 20
-"""Damaged captures that are named; all are counted."""
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -41,15 +39,10 @@ def run(spark: SparkSession, config: Config) -> Summary:
     lock = publish_lock.read_state(warehouse)
     engine = engine_of(warehouse)
     captures = engine.bring(captures=engine.read(CAPTURES))["captures"]
-    damaged = captures.filter(pl.col("status") != CaptureStatus.OK.value)
-    damaged = damaged.sort("ingested_at", "uri", descending=[True, False]).head(_NAMED)
     return ingest_summary(engine, warehouse.place) | {
         "first_captured_at": _text(captures["first_captured_at"].min()),
         "last_captured_at": _text(captures["last_captured_at"].max()),
         "last_ingested_at": _text(captures["ingested_at"].max()),
-        "damaged_captures": [
-            f"{uri}: {status}, {reason}" for uri, status, reason in damaged.select("uri", "status", "reason").rows()
-        ],
         "pending": _pending(warehouse, config, lock.derived if lock else {}, captures["uri"]),
         "runs": [] if lock is None or lock.is_released else [f"{lock.owner}: {_state(warehouse, lock, config)}"],
     }

@@ -10,7 +10,7 @@ from jobs.engine.engine import Engine, T
 from jobs.reporting.flow import SUMMARIZED, accepted_since, read_few
 from jobs.steps.headline import NOT_TOLD, headline, headline_figures, second
 from schemas.incidents import INCIDENTS, Cause
-from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
+from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, CaptureStatus
 from schemas.messages import ACKS, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, VERDICTS, Severity
@@ -27,6 +27,8 @@ from udfs.derive.report.summary import (
 )
 from udfs.replay.advice import machines_of
 
+_NAMED = 20
+"""Damaged captures that are named; all are counted."""
 _BOOKS = (BOOKS, "balanced")
 _INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), _BOOKS)
 _DECODED = ((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), _BOOKS)
@@ -35,7 +37,7 @@ _REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"), (INCIDENTS, "outcome"), 
 
 def ingest_summary(engine: Engine[T], place: str) -> dict[str, Any]:
     """Returns the place of the tables, captures by status, packets by type, quarantine by reason, and the books."""
-    return {"tables": place} | _counts(engine, _INGESTED)
+    return {"tables": place, "damaged_captures": _damaged(engine)} | _counts(engine, _INGESTED)
 
 
 def decode_summary(engine: Engine[T]) -> dict[str, Any]:
@@ -51,7 +53,8 @@ def replay_summary(engine: Engine[T], names: Names | None = None) -> dict[str, A
 def summary(engine: Engine[T], place: str, names: Names | None = None) -> dict[str, Any]:
     """Returns all of these, but for packets by type."""
     counted = dict.fromkeys((_INGESTED[0], *_DECODED, *_REPLAYED))
-    return {"tables": place} | _counts(engine, counted) | outcome_summary(engine, names)
+    found = {"tables": place, "damaged_captures": _damaged(engine)}
+    return found | _counts(engine, counted) | outcome_summary(engine, names)
 
 
 def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, Any]:
@@ -78,8 +81,9 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         where,
         machines_to_blame(incidents),
         names or Names(),
-        missing_bytes=sums["missing_bytes"],
+        missing_bytes=int(few["stream_ends"]["missing_bytes"].sum()),
         unjudged=sums["unjudged"],
+        passing_through=sums["passing_through"],
         errors=severities[Severity.ERROR.value],
     )
     taken = accepted_by_sender(incidents, accepted_since(engine, incidents))
@@ -127,6 +131,15 @@ def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
     taken = accepted[incident["source_queue_manager"]]
     each = [{"address": address, "messages": messages} for address, messages in taken["messages"].items()]
     return told | {"accepted_since": _second(taken["since_ns"]), "accepted_from": each}
+
+
+def _damaged(engine: Engine[T]) -> list[str]:
+    """Names the captures that are not whole, and why, the last one first."""
+    columns = ("uri", "status", "reason", "ingested_at")
+    captures = engine.bring(captures=engine.read(CAPTURES, *columns))["captures"]
+    damaged = captures.filter(pl.col("status") != CaptureStatus.OK.value)
+    last = damaged.sort("ingested_at", "uri", descending=[True, False]).head(_NAMED)
+    return [f"{uri}: {status}, {reason}" for uri, status, reason in last.select(columns[:3]).rows()]
 
 
 def _second(ns: int | None) -> str | None:

@@ -27,6 +27,8 @@ class _About(NamedTuple):
     """Says what to do about the cause. Empty where incidents with this cause need different things."""
     besides: str = ""
     """How a sentence names it as a second cause for which messages are lost or pending."""
+    if_none_lost: str = "Nothing: no message was lost."
+    """Says what to do where no message is lost, pending or unknown."""
 
 
 _ABOUT: Mapping[Cause, _About] = {
@@ -69,10 +71,16 @@ _ABOUT: Mapping[Cause, _About] = {
         "connection is made.",
     ),
     Cause.DELIVERED_TWICE: _About((Outcome.DELIVERED_TWICE,), "Messages of {} were accepted more than once"),
-    Cause.NOT_READ: _About((Outcome.NOT_READ,), "Messages of {} left their queue unread"),
+    Cause.NOT_READ: _About(
+        (Outcome.NOT_READ,),
+        "Messages of {} left their queue unread",
+        if_none_lost="No message was lost on the way. Look whether an application reads the queue; what left it unread "
+        "may be in the sender's dead-letter queue.",
+    ),
     Cause.EXPIRED: _About(
         (Outcome.EXPIRED_UNSEEN, Kind.GAP_EXPIRED, Kind.EXPIRED_ON_ARRIVAL),
         "The sender of {} skipped numbers, as it does when messages expire before they are sent",
+        if_none_lost="No message was lost on the way. Those that expired may be in the sender's dead-letter queue.",
     ),
     Cause.TRANSACTION: _About(
         (Kind.TORN_TRANSACTION, Kind.TRANSACTION_PARTLY_DELIVERED),
@@ -128,10 +136,8 @@ def sentence_of(
 def advise(cause: Cause, outcome: IncidentOutcome, senders: Sequence[Mapping[str, Any]]) -> str:
     """Returns what to do about an incident whose `senders` are as in INCIDENTS."""
     suspected = [one for one in senders if one["suspected"]]
-    if outcome is IncidentOutcome.REPAIRED and cause is Cause.EXPIRED:
-        return "No message was lost on the way. Those that expired may be in the sender's dead-letter queue."
     if outcome is IncidentOutcome.REPAIRED and not suspected:
-        return "Nothing: no message was lost."
+        return _ABOUT[cause].if_none_lost
     addresses = [one["address"] for one in senders]
     copies = [f"{one['address']}, first seen {one['first_seen_at']:%Y-%m-%d %H:%M:%S} UTC," for one in suspected]
     needed = _two_machines(addresses, copies) if cause is Cause.NUMBER_REUSED else _ABOUT[cause].needed

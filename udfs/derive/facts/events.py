@@ -9,11 +9,13 @@ from schemas.tallies import FINDINGS_ON_MESSAGES
 from schemas.witness import keyed
 from udfs.derive.columns import SEQUENCE, address_of_stream, are_in, count, count_if, number_of
 from udfs.derive.frames import Frames, derives
+from udfs.derive.outcomes.slots import rests_on_assumption
 from udfs.derive.tables import schema_of
 from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
 
 _FLOW = (*SEQUENCE, "source_queue_manager")
 _OF_MESSAGE = (*_FLOW, "tx_sequence_number", "message_id", "content_hash")
+_ACCEPTED = ("accepted", "assumed", "previous_tx_sequence_number", "covered_at")
 _OUTCOME = (*SEQUENCE, "outcome")
 _SENT = (*_FLOW, "address")
 _SENDER = ("source_queue_manager", "address")
@@ -115,16 +117,18 @@ def addresses_seen(tallies: pl.DataFrame) -> pl.DataFrame:
 
 @derives(
     SEQUENCE,
-    columns={"verdicts": (*_OF_MESSAGE, "stream_id", "accepted"), "tallies": (*_FLOW, "stream_id", "messages")},
+    columns={"verdicts": (*_OF_MESSAGE, "stream_id", *_ACCEPTED), "tallies": (*_FLOW, "stream_id", "messages")},
 )
 def messages_sent(verdicts: pl.DataFrame, tallies: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
     """Returns how many messages of some sequences came from each address.
 
     A row per sequence, `source_queue_manager` and `address`: the count of its `messages`, and of those among them that
-    were `accepted` or `lost`. A message that came from two addresses counts for both. `verdicts` are all in unusual
-    slots; what the `tallies` count beside them are plain arrivals, each of a message of its own that was accepted.
+    were surely `accepted`, or `lost`. A message that came from two addresses counts for both. `verdicts` are all in
+    unusual slots; what the `tallies` count beside them are plain arrivals, each of a message of its own that was
+    accepted.
     """
-    unusual = _with_address(verdicts)
+    is_sure = ~rests_on_assumption() | pl.col("covered_at").is_not_null()
+    unusual = _with_address(verdicts.with_columns(pl.col("accepted") & is_sure))
     flows = unusual.select(_FLOW).unique().with_row_index("flow")
     lost = outcomes.select(*_OF_MESSAGE, "lost").filter("lost").join(flows, on=_FLOW).select(_message()).unique()
     sent = (

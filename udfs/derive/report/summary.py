@@ -24,14 +24,14 @@ def kinds_by_severity(findings: pl.DataFrame) -> Rows:
 
 
 def sums_of_sessions(sessions: pl.DataFrame) -> Row:
-    """Returns sums over SESSIONS: messages by outcome, `passing_through`, `missing_bytes`, and `unjudged`.
+    """Returns sums over SESSIONS: messages by outcome, `passing_through`, and `unjudged`.
 
     These are transactional messages without a verdict that were not passing through. `is_told` says that what became
     of messages is told: not under the literal reading.
     """
     judged = pl.sum_horizontal(verdict.value for verdict in Verdict)
     found = sessions.select(
-        pl.col(*map(count_column, Outcome), "passing_through", "missing_bytes").sum(),
+        pl.col(*map(count_column, Outcome), "passing_through").sum(),
         (pl.col("transactional") - pl.col("passing_through") - judged).sum().alias("unjudged"),
         pl.col(Outcome.DELIVERED.value).is_not_null().all().alias("is_told"),
     )
