@@ -67,7 +67,7 @@ def test_numbers_are_used_twice_until_a_sequence_begins_without_the_other_machin
             ),
         ),
         ([("displaced", 4, 3, 9)], " only one message of each number: 4 messages were lost."),
-        ([("given_up", 4, 3, 9), ("passed_by", 2, 10, 11)], "refused those after it: 6 messages were lost."),
+        ([("given_up", 4, 3, 9), ("passed_by", 2, 10, 11)], "refused it or those after it: 6 messages were lost."),
     ],
 )
 def test_the_sentence_says_what_is_missing_and_all_causes_of_loss(

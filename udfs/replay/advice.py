@@ -54,7 +54,7 @@ _ABOUT: Mapping[Cause, _About] = {
             *(Outcome.GIVEN_UP, Outcome.PASSED_BY, Outcome.NEVER_SEEN, *PENDING, Outcome.DELIVERED_AFTER_REFUSAL),
             *(Kind.OUT_OF_ORDER, Kind.STUCK_SEQUENCE),
         ),
-        "A message of {} did not arrive in its turn, so the receiver refused those after it",
+        "A message of {} did not arrive in its turn, so the receiver refused it or those after it",
         "Look for the missing message on the sender: in the outgoing queue to this receiver, and in the transactional "
         "dead-letter queue.",
         besides="messages did not arrive in their turn",
