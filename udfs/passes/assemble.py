@@ -240,7 +240,7 @@ class _Stream:
         first_ns, last_ns = self._first_ns, self._last_ns
         attempt = find_attempt(self._connection)
         if attempt:
-            first_ns = last_ns = self._connection.last_ns
+            first_ns, last_ns = self._connection.first_ns, self._connection.last_ns
         seen_ns = self._connection.last_ns
         shut_from_ns, shut_ns = side.longest_shut(seen_ns)
         self._out.add(

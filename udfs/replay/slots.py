@@ -176,7 +176,7 @@ _OF_MESSAGE: Mapping[Outcome, str] = {
     Outcome.DISPLACED: "The message was never accepted, because another message with its sequence number was.",
     Outcome.DELIVERED_BEFORE_CAPTURE: "Only resends of the message were captured, and {acknowledgment} says that the "
     "receiver has it.",
-    Outcome.GIVEN_UP: "The message was refused as out of order, and its sender then skipped its number.",
+    Outcome.GIVEN_UP: "The message was refused as out of order, and its sender skipped its number.",
     Outcome.PASSED_BY: "The message was only refused, and the receiver went on beyond its number, so it can not be "
     "accepted any more.",
     Outcome.PENDING: "The message was only refused so far; the receiver still waits for one before it.{again}",

@@ -171,8 +171,8 @@ class Connection:
         self.closed = False
         self.opened_by_b: bool | None = None
         self.syns: list[_Syn] = []
-        self.last_ns = NO_TIME
-        """Time of its latest segment."""
+        self.first_ns = self.last_ns = NO_TIME
+        """Times of its earliest and its latest segment."""
 
     def opens_with(self, segment: Segment) -> bool:
         """Tells whether this SYN may be this connection's: a repeated one, or the first one captured, perhaps late.
@@ -212,6 +212,8 @@ class Connection:
         """Updates the state with a segment that this connection accepts."""
         side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
         position = side.unwrap(segment.seq)
+        if self.first_ns == NO_TIME or NO_TIME < segment.time_ns < self.first_ns:
+            self.first_ns = segment.time_ns
         self.last_ns = max(self.last_ns, segment.time_ns, segment.last_ns)
         if segment.flags & SYN:
             if side.isn is None and side.fixed in (None, position + 1):

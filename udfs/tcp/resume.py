@@ -7,7 +7,7 @@ from typing import Any
 
 from udfs.tcp.connections import Connection, Connections, Direction
 
-_VERSION = 2
+_VERSION = 3
 _PLAIN = (
     *("isn", "low", "first", "end", "sent", "held", "fin", "acked", "fixed", "done", "gaps", "conflict"),
     *("shut_ns", "shut_longest_ns", "shut_longest_from_ns"),
@@ -47,7 +47,7 @@ def load(text: str, connections: Connections) -> dict[tuple[int, bool], Any]:
     for row in state["connections"]:
         connection = Connection(row["instance"], connections.window)
         connection.closed, connection.opened_by_b = row["closed"], row["opened_by_b"]
-        connection.last_ns = row["last_ns"]
+        connection.first_ns, connection.last_ns = row["first_ns"], row["last_ns"]
         connection.syns = [(from_b, seq, ack) for from_b, seq, ack in row["syns"]]
         sides = [
             Direction(**side | {"gaps": [(at, size) for at, size in side.get("gaps", ())]}) for side in row["sides"]
@@ -66,6 +66,7 @@ def _connection(one: Connection, streams: Mapping[tuple[int, bool], Any]) -> dic
         "instance": one.instance,
         "closed": one.closed,
         "opened_by_b": one.opened_by_b,
+        "first_ns": one.first_ns,
         "last_ns": one.last_ns,
         "syns": one.syns,
         "sides": [_side(side) for side in one.sides],
