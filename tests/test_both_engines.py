@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from test_offsets import in_two
 from tiers import merge_needs
 from warehouses import config, looked_at
 
@@ -43,6 +44,7 @@ NIGHTS: dict[str, dict[str, Any]] = {
     "copies from the middle of connections": {"both_ends": True, "loss": 0.02, "begins_s": 20},
     "routers": {"situations": True},
     "gaps": {"loss": 0.05, "disorder": 0.4},
+    "two clocks": {"clocks_differ_s": 6, "disorder": 0.4, "file_bytes": 1 << 40},
 }
 
 
@@ -78,9 +80,12 @@ def in_memory(spark: SparkSession, tables: Frames) -> InMemory:
     return InMemory(Warehouse(spark, "unused"), tables=dict(tables))
 
 
-def night(folder: Path, **options: Any) -> InProcess:
+def night(folder: Path, *, clocks_differ_s: int = 0, **options: Any) -> InProcess:
     """Returns the tables of a simulated night."""
     simulate(str(folder), 5, 300, **options)
+    if clocks_differ_s:
+        (capture,) = folder.glob("*.pcap")
+        in_two(capture, clocks_differ_s)
     engine = looked_at(config(folder, folder / "*.pcap"))
     if options.get("both_ends"):
         _lose_packets(engine)
@@ -251,7 +256,7 @@ def test_a_piece_of_a_stream_may_lie_before_its_beginning(spark: SparkSession) -
     assert collect(there.with_piece(to_spark(spark, given)))["piece"].to_list() == [-2, -1, -1, 0, 1]
 
 
-@pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps"], NIGHTS))
+@pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps", "two clocks"], NIGHTS))
 def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     here = night(tmp_path, **NIGHTS[kind])
     there = in_memory(spark, {table.name: here.read(table) for table in SOURCES})
@@ -263,7 +268,8 @@ def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, 
         assert united.found.skews is not None
     else:
         assert united.found is None
-    assert united.has_steps is ("clock_step_s" in NIGHTS[kind])
+    assert united.has_steps is ("clock" in kind)
+    assert united.clocks_differ is (kind == "two clocks")
     once_there = replayed(there, options)
     for table in WRITTEN:
         assert counted(there.tables[table.name]) == counted(here.read(table)), table.name

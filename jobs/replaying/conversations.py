@@ -20,12 +20,14 @@ from udfs.derive.conversations.clocks import (
     with_steps_undone,
 )
 from udfs.derive.conversations.copies import alike, likely_streams, not_too_many, number_packets, same_packets
+from udfs.derive.conversations.offsets import find_offsets, neighbours, spans
 from udfs.derive.conversations.united import choose_streams, rename_copies, suspect, unite_streams, with_copies
 from udfs.derive.replay.coverage import unread_ranges
 from udfs.derive.replay.scopes import FLOW_KEY, with_scopes
 
 _COPY = row(stream_id=STRING, copy_of=STRING)
 _PLACED = row(stream_id=STRING, stream_offset=LONG, own_stream=STRING, own_offset=LONG, late_ns=LONG)
+_OFFSET = row(capture_id=STRING, first_frame=LONG, behind_ns=LONG)
 _DISPUTED = row(stream_id=STRING, stream_offset=LONG)
 
 
@@ -57,8 +59,10 @@ class Conversations(Generic[T]):
     unread: T
     """Rows of `coverage.unread_ranges`."""
     steps: T
-    """Rows of `clocks.find_steps`. The times are by clocks without these steps."""
+    """Rows of `clocks.find_steps` and of `offsets.find_offsets`. The times are by clocks without these."""
     has_steps: bool
+    clocks_differ: bool
+    """Captures that were made at the same time have clocks that differ."""
     had_copies: bool
     """STREAMS names copies, maybe of an earlier replay."""
     found: Copies[T] | None = None
@@ -125,7 +129,9 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
         suspect, streams=sources.streams, handshakes=sources.handshakes, captures=sources.captures
     )
     unread = engine.derive(unread_ranges, stream_gaps=sources.stream_gaps, quarantine=sources.quarantine)
-    has_steps, had_copies = (engine.count(looked[name]) > 0 for name in ("steps", "named"))
+    offsets = _find_offsets(engine, sources, engine.derive(spans, captures=sources.captures))
+    steps, differ = engine.union(looked["steps"], offsets), engine.count(offsets) > 0
+    has_steps, had_copies = (engine.count(rows) > 0 for rows in (steps, looked["named"]))
     united = Conversations(
         engine=engine,
         sources=sources,
@@ -134,7 +140,8 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
         handshakes=sources.handshakes,
         streams=looked["streams"],
         unread=unread,
-        steps=looked["steps"],
+        steps=steps,
+        clocks_differ=differ,
         has_steps=has_steps,
         had_copies=had_copies,
     )
@@ -148,6 +155,14 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
         return united
     chosen = engine.derive_tables(choose_streams, pairs=pairs, connections=looked["connections"])
     return _without_copies(united, chosen["copies"], chosen["groups"])
+
+
+def _find_offsets(engine: Engine[T], sources: Sources[T], spans: T) -> T:
+    """Returns rows of `offsets.find_offsets`."""
+    if not engine.count(spans):
+        return engine.table([], _OFFSET)
+    found = engine.derive(neighbours, packets=sources.packets)
+    return engine.derive(find_offsets, spans=spans, neighbours=found)
 
 
 def _streams_in_time(united: Conversations[T]) -> T:

@@ -95,4 +95,6 @@ def _explain(
     explained = with_proof(united, every_verdict, outcomes=fates.undelivered, **incidents)
     for table in (OUTCOMES, FINDINGS, INCIDENTS):
         engine.replace(table, explained[table.name])
-    engine.replace(TALLIES, engine.derive(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched))
+    tallies = engine.derive(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched)
+    # By how much clocks differ may be found otherwise the next time: nothing is settled then.
+    engine.replace(TALLIES, engine.table([], TALLIES.arrow) if united.clocks_differ else tallies)

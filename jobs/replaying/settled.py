@@ -123,6 +123,8 @@ def find_settled(
     changes, ends_before, copies = _changes(last), last.read(ENDS), united.copies
     if not changes:
         why = "nothing tells what has changed"
+    elif united.clocks_differ:
+        why = "the clocks of captures differ that were made at the same time"
     elif _copies_changed(copies, ends_before, changes):
         why = "connections that captures hold twice have changed"
     elif doubtful_scopes(inputs.flows, inputs.unread, inputs.ends, inputs.legs).height:

@@ -1,0 +1,121 @@
+"""Captures that were made at the same time, of the same connections, by clocks that differ."""
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from histories import History, differences
+from table_frames import rows_of
+
+from jobs.simulator import simulate
+from schemas.ingest import CAPTURES, PACKETS
+from udfs.derive.conversations.offsets import find_offsets, neighbours, spans
+
+SECOND = 1_000_000_000
+Times = dict[str, tuple[int, int]]
+AT_ONCE: Times = {"a": (0, 100), "b": (5, 105)}
+"""When the first and the last record of each capture were captured, in s."""
+CASES: dict[str, tuple[Times, list[list[tuple[str, float]]], dict[str, float]]] = {
+    "a packet that one capture lacks": (AT_ONCE, [[("a", 10), ("b", 16.01), ("a", 10.02)]], {"b": 6.01}),
+    "the other clock is behind": (AT_ONCE, [[("a", 30), ("b", 24.01), ("b", 24.02), ("a", 30.03)]], {"b": -5.99}),
+    "one goes on where the other ends": (AT_ONCE, [[("a", 30), ("b", 25.5)], [("a", 40), ("b", 41)]], {"b": -4.5}),
+    "it is ahead, or nothing was sent": (AT_ONCE, [[("a", 30), ("b", 36)]], {}),
+    "most packets say the same": (
+        AT_ONCE,
+        [*[[("a", at), ("b", at + 6), ("a", at + 0.02)] for at in (10, 20, 30)], [("a", 50), ("b", 40), ("a", 50.02)]],
+        {"b": 6.0},
+    ),
+    "too little to count": (AT_ONCE, [[("a", 10), ("b", 10.4), ("a", 10.02)]], {}),
+    "a retransmission in the next file": (
+        {"a": (0, 50), "b": (50, 99)},
+        [[("a", 10), ("b", 60), ("a", 10.02)]],
+        {},
+    ),
+    "a third one goes on after the second": (
+        {"a": (0, 100), "b": (5, 105), "c": (105, 200)},
+        [[("a", 10), ("b", 16), ("a", 10.02), ("b", 20), ("c", 110)]],
+        {"b": 6.0, "c": 6.0},
+    ),
+    "packets without a time": (AT_ONCE, [[("a", 10)]], {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_neighbours_on_a_stream_tell_how_far_clocks_differ(name: str) -> None:
+    times, streams, ahead = CASES[name]
+    captures = [
+        {"capture_id": one, "first_captured_at": first * 10**6, "last_captured_at": last * 10**6}
+        for one, (first, last) in times.items()
+    ]
+    packets = [
+        {"stream_id": f"s{nth}", "stream_offset": 10 * at, "capture_id": one, "captured_ns": round(s * SECOND)}
+        for nth, stream in enumerate(streams)
+        for at, (one, s) in enumerate(stream)
+    ]
+    random.Random(7).shuffle(packets)
+    packets.append({"stream_id": "s0", "stream_offset": 5, "capture_id": "b"})
+    found = find_offsets(spans(rows_of(CAPTURES, *captures)), neighbours(rows_of(PACKETS, *packets)))
+    assert {capture: -behind / SECOND for capture, _, behind in found.rows()} == pytest.approx(ahead, abs=0.02)
+
+
+def test_only_captures_that_were_made_at_the_same_time_are_looked_at() -> None:
+    times = ((0, 50_000_000), (50_100_000, 99_000_000), (98_900_000, 120_000_000))
+    captures = [
+        {"capture_id": f"c{nth}", "first_captured_at": first, "last_captured_at": last}
+        for nth, (first, last) in enumerate(times)
+    ]
+    assert spans(rows_of(CAPTURES, *captures)).is_empty()
+    later = captures[0] | {"capture_id": "d", "first_captured_at": 49_000_000, "last_captured_at": 60_000_000}
+    assert spans(rows_of(CAPTURES, *captures, later))["capture_id"].to_list() == ["c0", "d", "c1", "c2"]
+    stepped = later | {"clock_steps": [{"frame": 1, "step_ns": -1}]}
+    assert spans(rows_of(CAPTURES, *captures, stepped)).is_empty()
+
+
+def records_of(capture: bytes) -> list[bytes]:
+    """Returns the records of a capture with their headers."""
+    found, at = [], 24
+    while at < len(capture):
+        end = at + 16 + int.from_bytes(capture[at + 8 : at + 12], "little")
+        found.append(capture[at:end])
+        at = end
+    return found
+
+
+def later(record: bytes, seconds: int) -> bytes:
+    """Returns a record by a clock that is ahead."""
+    return (int.from_bytes(record[:4], "little") + seconds).to_bytes(4, "little") + record[4:]
+
+
+def in_two(capture: Path, seconds: int) -> list[Path]:
+    """Replaces a capture by two, each of which lacks some frames; the clock of the second one is ahead."""
+    whole, rng = capture.read_bytes(), random.Random(seconds)
+    lacks = [rng.choice([None] * 10 + [0, 1]) for _ in records_of(whole)]
+    parts = []
+    for tap in (0, 1):
+        kept = (one for one, lack in zip(records_of(whole), lacks, strict=True) if lack != tap)
+        parts.append(capture.with_name(f"tap_{tap}.pcap"))
+        parts[tap].write_bytes(whole[:24] + b"".join(later(one, seconds * tap) for one in kept))
+    capture.unlink()
+    return parts
+
+
+def lost(tables: Mapping[str, pl.DataFrame]) -> list[tuple[Any, ...]]:
+    """Returns the messages that were lost, or that the replay contradicts."""
+    columns = ("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "content_hash", "outcome")
+    found = tables["outcomes"].filter(pl.col("lost").fill_null(pl.col("outcome") == "contradicted"))
+    return sorted(found.select(columns).rows(), key=repr)
+
+
+@pytest.mark.parametrize("seconds", [-20, -5, 6, 25])
+def test_no_message_is_lost_for_which_of_two_captures_holds_a_frame(tmp_path: Path, seconds: int) -> None:
+    simulate(str(tmp_path), 302, 250, bodies=(10, 200), disorder=0.35, file_bytes=1 << 40)
+    (capture,) = tmp_path.glob("*.pcap")
+    expected, history = lost(History().night(capture)), History()
+    for part in in_two(capture, seconds):
+        made = history.night(part)
+    assert lost(made) == expected
+    assert list(differences(made, history.replay(None)[0])) == []
+    assert made["internal_tallies"].is_empty()  # the next night judges all
