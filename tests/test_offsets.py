@@ -12,7 +12,7 @@ from table_frames import rows_of
 
 from jobs.simulator import simulate
 from schemas.ingest import CAPTURES, PACKETS
-from udfs.derive.conversations.offsets import find_offsets, neighbours, spans
+from udfs.derive.conversations.offsets import find_offsets, neighbours, shared_streams, spans
 
 SECOND = 1_000_000_000
 Times = dict[str, tuple[int, int]]
@@ -57,7 +57,9 @@ def test_neighbours_on_a_stream_tell_how_far_clocks_differ(name: str) -> None:
     ]
     random.Random(7).shuffle(packets)
     packets.append({"stream_id": "s0", "stream_offset": 5, "capture_id": "b"})
-    found = find_offsets(spans(rows_of(CAPTURES, *captures)), neighbours(rows_of(PACKETS, *packets)))
+    made, shown = spans(rows_of(CAPTURES, *captures)), rows_of(PACKETS, *packets)
+    streams_shown = shared_streams(made, shown.select("stream_id", "capture_id").unique())
+    found = find_offsets(made, neighbours(shown.join(streams_shown, on="stream_id", how="semi")))
     assert {capture: -behind / SECOND for capture, _, behind in found.rows()} == pytest.approx(ahead, abs=0.02)
 
 

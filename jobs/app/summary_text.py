@@ -181,7 +181,8 @@ def _machine(sender: Mapping[str, Any]) -> str:
     """Returns an address with its name, and what was sent from it where that is known."""
     text = _called(sender)
     if sender.get("messages") is not None:
-        text += f": {sender['messages']:,} messages of this incident, {sender['accepted']:,} accepted, "
+        messages = "message" if sender["messages"] == 1 else "messages"
+        text += f": {sender['messages']:,} {messages} of this incident, {sender['accepted']:,} accepted, "
         text += f"{sender['lost']:,} lost; first seen {sender['first_seen_at']}"
     return f"{text}, came later: the suspected copy" if sender["suspected"] else text
 

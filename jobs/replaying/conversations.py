@@ -20,7 +20,7 @@ from udfs.derive.conversations.clocks import (
     with_steps_undone,
 )
 from udfs.derive.conversations.copies import alike, likely_streams, not_too_many, number_packets, same_packets
-from udfs.derive.conversations.offsets import find_offsets, neighbours, spans
+from udfs.derive.conversations.offsets import find_offsets, neighbours, shared_streams, spans
 from udfs.derive.conversations.united import choose_streams, rename_copies, suspect, unite_streams, with_copies
 from udfs.derive.replay.coverage import unread_ranges
 from udfs.derive.replay.scopes import FLOW_KEY, with_scopes
@@ -161,7 +161,11 @@ def _find_offsets(engine: Engine[T], sources: Sources[T], spans: T) -> T:
     """Returns rows of `offsets.find_offsets`."""
     if not engine.count(spans):
         return engine.table([], _OFFSET)
-    found = engine.derive(neighbours, packets=sources.packets)
+    shown = engine.distinct(engine.select(sources.packets, "stream_id", "capture_id"))
+    shared = engine.expect_few(engine.derive(shared_streams, spans=spans, shown=shown))
+    if not engine.count(shared):
+        return engine.table([], _OFFSET)
+    found = engine.derive(neighbours, packets=engine.join(sources.packets, shared, ["stream_id"], "semi"))
     return engine.derive(find_offsets, spans=spans, neighbours=found)
 
 

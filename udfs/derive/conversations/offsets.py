@@ -33,8 +33,22 @@ def spans(captures: pl.DataFrame) -> pl.DataFrame:
         last_ns=nanoseconds(pl.col("last_captured_at")),
     )
     in_order = timed.drop_nulls().sort("first_ns", "last_ns", "capture_id")
-    last_before = pl.col("last_ns").cum_max().shift(1)
-    return in_order.filter((last_before - pl.col("first_ns") > _LEAST_NS).any())
+    return in_order.filter(_overlaps().any())
+
+
+def _overlaps() -> pl.Expr:
+    """Returns whether a capture began before one of those before it had ended; they are in order."""
+    return pl.col("last_ns").cum_max().shift(1) - pl.col("first_ns") > _LEAST_NS
+
+
+def shared_streams(spans: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
+    """Returns `stream_id` of the streams in several captures, if a stream is in two that were made at the same time.
+
+    `shown` are the `stream_id` and `capture_id` of all packets.
+    """
+    several = shown.join(spans, on="capture_id").filter(pl.len().over("stream_id") > 1)
+    in_order = several.sort("first_ns", "last_ns", "capture_id")
+    return in_order.filter(_overlaps().over("stream_id").any()).select("stream_id").unique()
 
 
 @derives(("stream_id",), columns={"packets": (*PLACE, "capture_id", "captured_ns")})
