@@ -58,6 +58,7 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
         with _ending_in_order():
             summary = run(config)
         summary["seconds"] = round(time.monotonic() - began, 1)
+        exit_code = _exit_code(summary, config)  # what it says comes before the summary
         print_result(json.dumps(summary) if config.json else for_people(summary), "The run is done, but its summary")
     except JobError as error:
         return _tell(name, error)
@@ -72,7 +73,6 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
         log("error", f"msmq-replay {name}: {type(error).__name__}: {first_line(error)}", command=name, exit_code=1)
         _name_output()
         raise
-    exit_code = _exit_code(summary, config)
     if config.log_format == "json":
         log("info", f"msmq-replay {name}: done", command=name, exit_code=exit_code, seconds=summary["seconds"])
     return exit_code
