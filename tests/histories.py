@@ -175,8 +175,8 @@ def of_rows(seed: int) -> Iterator[str]:
     rows = tables.rows
     nights = rng.randrange(2, 6)
     begins = {id(row): first_night(rng, row, nights) for of in rows.values() for row in of}
-    begins |= {id(row): 0 for row in rows["captures"]}
     if rng.random() < 0.3:
+        begins |= {id(row): 0 for row in rows["captures"]}  # a capture comes no later than its packets
         step_back(rng, tables)
     ends = {id(row): rng.randrange(nights) if rng.random() < 0.03 else nights for of in rows.values() for row in of}
     for night in range(nights):

@@ -4,7 +4,6 @@ A conversation in captures of both ends of an address translation is judged once
 undone. What may only pass through a queue manager is not judged.
 """
 
-import struct
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Row, difference, differences, read
 from pyspark.sql import SparkSession
 from replay_tables import T0, Tables, plain, replay
+from test_offsets import later, records_of
 from test_operations import killed_after
 from tiers import merge_needs
 from warehouses import all_rows, config, rows
@@ -34,13 +34,9 @@ def test_neither_captures_of_both_ends_nor_a_clock_that_steps_back_change_a_verd
 
 def ahead(capture: Path, seconds: int) -> None:
     """Writes the capture again beside it, by a clock that is ahead."""
-    records = bytearray(capture.read_bytes())
-    at = 24
-    while at < len(records):
-        second, _, length, _ = struct.unpack_from("<IIII", records, at)
-        struct.pack_into("<I", records, at, second + seconds)
-        at += 16 + length
-    capture.with_name(f"{CAPTURE_PREFIX}_ahead.pcap").write_bytes(records)
+    whole = capture.read_bytes()
+    records = b"".join(later(one, seconds) for one in records_of(whole))
+    capture.with_name(f"{CAPTURE_PREFIX}_ahead.pcap").write_bytes(whole[:24] + records)
 
 
 @pytest.mark.parametrize(("seconds", "twice"), [(30, False), (3_600, True)])

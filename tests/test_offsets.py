@@ -12,7 +12,7 @@ from table_frames import rows_of
 
 from jobs.simulator import simulate
 from schemas.ingest import CAPTURES, PACKETS
-from udfs.derive.conversations.offsets import find_offsets, neighbours, shared_streams, spans
+from udfs.derive.conversations.offsets import find_neighbours, find_offsets, find_shared_streams, find_spans
 
 SECOND = 1_000_000_000
 Times = dict[str, tuple[int, int]]
@@ -57,9 +57,9 @@ def test_neighbours_on_a_stream_tell_how_far_clocks_differ(name: str) -> None:
     ]
     random.Random(7).shuffle(packets)
     packets.append({"stream_id": "s0", "stream_offset": 5, "capture_id": "b"})
-    made, shown = spans(rows_of(CAPTURES, *captures)), rows_of(PACKETS, *packets)
-    streams_shown = shared_streams(made, shown.select("stream_id", "capture_id").unique())
-    found = find_offsets(made, neighbours(shown.join(streams_shown, on="stream_id", how="semi")))
+    made, shown = find_spans(rows_of(CAPTURES, *captures)), rows_of(PACKETS, *packets)
+    streams_shown = find_shared_streams(made, shown.select("stream_id", "capture_id").unique())
+    found = find_offsets(made, find_neighbours(shown.join(streams_shown, on="stream_id", how="semi")))
     assert {capture: -behind / SECOND for capture, _, behind in found.rows()} == pytest.approx(ahead, abs=0.02)
 
 
@@ -69,11 +69,11 @@ def test_only_captures_that_were_made_at_the_same_time_are_looked_at() -> None:
         {"capture_id": f"c{nth}", "first_captured_at": first, "last_captured_at": last}
         for nth, (first, last) in enumerate(times)
     ]
-    assert spans(rows_of(CAPTURES, *captures)).is_empty()
+    assert find_spans(rows_of(CAPTURES, *captures)).is_empty()
     later = captures[0] | {"capture_id": "d", "first_captured_at": 49_000_000, "last_captured_at": 60_000_000}
-    assert spans(rows_of(CAPTURES, *captures, later))["capture_id"].to_list() == ["c0", "d", "c1", "c2"]
+    assert find_spans(rows_of(CAPTURES, *captures, later))["capture_id"].to_list() == ["c0", "d", "c1", "c2"]
     stepped = later | {"clock_steps": [{"frame": 1, "step_ns": -1}]}
-    assert spans(rows_of(CAPTURES, *captures, stepped)).is_empty()
+    assert find_spans(rows_of(CAPTURES, *captures, stepped)).is_empty()
 
 
 def records_of(capture: bytes) -> list[bytes]:

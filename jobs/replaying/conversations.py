@@ -20,14 +20,13 @@ from udfs.derive.conversations.clocks import (
     with_steps_undone,
 )
 from udfs.derive.conversations.copies import alike, likely_streams, not_too_many, number_packets, same_packets
-from udfs.derive.conversations.offsets import find_offsets, neighbours, shared_streams, spans
+from udfs.derive.conversations.offsets import find_neighbours, find_offsets, find_shared_streams
 from udfs.derive.conversations.united import choose_streams, rename_copies, suspect, unite_streams, with_copies
 from udfs.derive.replay.coverage import unread_ranges
 from udfs.derive.replay.scopes import FLOW_KEY, with_scopes
 
 _COPY = row(stream_id=STRING, copy_of=STRING)
 _PLACED = row(stream_id=STRING, stream_offset=LONG, own_stream=STRING, own_offset=LONG, late_ns=LONG)
-_OFFSET = row(capture_id=STRING, first_frame=LONG, behind_ns=LONG)
 _DISPUTED = row(stream_id=STRING, stream_offset=LONG)
 
 
@@ -76,9 +75,9 @@ class Conversations(Generic[T]):
     @property
     def copies(self) -> T:
         """Returns `stream_id` of each copy, and the stream that counts, `copy_of`."""
-        return (
-            self.engine.table([], _COPY) if self.found is None else self.engine.select(self.found.copies, *_COPY.names)
-        )
+        if self.found is None:
+            return self.engine.table([], _COPY)
+        return self.engine.select(self.found.copies, *_COPY.names)
 
     @property
     def only_in_copies(self) -> T:
@@ -98,7 +97,7 @@ class Conversations(Generic[T]):
         return self.engine.union(others, self.engine.join(rows, only, PLACE, "semi"))
 
     def in_time(self, rows: T) -> T:
-        """Returns rows of a table with times by clocks that do not step back."""
+        """Returns rows of a table with times by one clock, which does not step back."""
         if not self.has_steps:
             return rows
         engine = self.engine
@@ -129,8 +128,10 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
         suspect, streams=sources.streams, handshakes=sources.handshakes, captures=sources.captures
     )
     unread = engine.derive(unread_ranges, stream_gaps=sources.stream_gaps, quarantine=sources.quarantine)
-    offsets = _find_offsets(engine, sources, engine.derive(spans, captures=sources.captures))
-    steps, differ = engine.union(looked["steps"], offsets), engine.count(offsets) > 0
+    steps, offsets = looked["steps"], _find_offsets(engine, sources, looked["spans"])
+    clocks_differ = False
+    if offsets is not None:
+        steps, clocks_differ = engine.union(steps, offsets), engine.count(offsets) > 0
     has_steps, had_copies = (engine.count(rows) > 0 for rows in (steps, looked["named"]))
     united = Conversations(
         engine=engine,
@@ -141,7 +142,7 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
         streams=looked["streams"],
         unread=unread,
         steps=steps,
-        clocks_differ=differ,
+        clocks_differ=clocks_differ,
         has_steps=has_steps,
         had_copies=had_copies,
     )
@@ -157,15 +158,15 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
     return _without_copies(united, chosen["copies"], chosen["groups"])
 
 
-def _find_offsets(engine: Engine[T], sources: Sources[T], spans: T) -> T:
-    """Returns rows of `offsets.find_offsets`."""
+def _find_offsets(engine: Engine[T], sources: Sources[T], spans: T) -> T | None:
+    """Returns rows of `offsets.find_offsets`; None if no stream is in two captures that were made at the same time."""
     if not engine.count(spans):
-        return engine.table([], _OFFSET)
+        return None
     shown = engine.distinct(engine.select(sources.packets, "stream_id", "capture_id"))
-    shared = engine.expect_few(engine.derive(shared_streams, spans=spans, shown=shown))
+    shared = engine.expect_few(engine.derive(find_shared_streams, spans=spans, shown=shown))
     if not engine.count(shared):
-        return engine.table([], _OFFSET)
-    found = engine.derive(neighbours, packets=engine.join(sources.packets, shared, ["stream_id"], "semi"))
+        return None
+    found = engine.derive(find_neighbours, packets=engine.join(sources.packets, shared, ["stream_id"], "semi"))
     return engine.derive(find_offsets, spans=spans, neighbours=found)
 
 

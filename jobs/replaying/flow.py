@@ -95,6 +95,7 @@ def _explain(
     explained = with_proof(united, every_verdict, outcomes=fates.undelivered, **incidents)
     for table in (OUTCOMES, FINDINGS, INCIDENTS):
         engine.replace(table, explained[table.name])
-    tallies = engine.derive(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched)
-    # By how much clocks differ may be found otherwise the next time: nothing is settled then.
-    engine.replace(TALLIES, engine.table([], TALLIES.arrow) if united.clocks_differ else tallies)
+    if united.clocks_differ:  # by how much, may be found otherwise the next time: nothing is settled
+        engine.replace(TALLIES, engine.table([], TALLIES.arrow))
+    else:
+        engine.replace(TALLIES, engine.derive(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched))

@@ -41,14 +41,8 @@ _OF_VERDICTS = (
     *("scope_key", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number", "replay_order"),
     *("source_queue_manager", "session_id", "destination_queue", "stream_id", "stream_offset"),
     *("message_id", "content_hash", "captured_at", "captured_ns", "accepted", "verdict", "reason", "gap_size"),
-    *(
-        "incoming_tx_sequence_id",
-        "incoming_tx_sequence_number",
-        "ack_latency_ms",
-        "final_ack_class",
-        "assumed",
-        "covered_at",
-    ),
+    *("incoming_tx_sequence_id", "incoming_tx_sequence_number", "ack_latency_ms", "final_ack_class"),
+    *("assumed", "covered_at"),
 )
 """Columns of VERDICTS that facts, incidents and witnesses need, also of messages that are not judged again."""
 _SLOTS = (*SEQUENCE, "first_number_due", "numbers_due", "numbers_seen")
@@ -120,18 +114,17 @@ def find_settled(
     tallies = None if last is None else read_tallies(last.read(TALLIES))
     if last is None or tallies is None or tallies.is_empty():  # the literal reading leaves none
         return _nothing_settled(united, inputs.flows, most)
-    changes, ends_before, copies = _changes(last), last.read(ENDS), united.copies
-    if not changes:
-        why = "nothing tells what has changed"
-    elif united.clocks_differ:
+    changes: dict[str, Frames] = {}
+    if united.clocks_differ:
         why = "the clocks of captures differ that were made at the same time"
-    elif _copies_changed(copies, ends_before, changes):
-        why = "connections that captures hold twice have changed"
     elif doubtful_scopes(inputs.flows, inputs.unread, inputs.ends, inputs.legs).height:
         why = "too many streams have unread bytes"
     else:
-        why = ""
-    if why:
+        changes, why = _changes(last), "nothing tells what has changed"
+    ends_before, copies = last.read(ENDS), united.copies
+    if changes and _copies_changed(copies, ends_before, changes):
+        changes, why = {}, "connections that captures hold twice have changed"
+    if not changes:
         progress(f"replay: all messages are judged: {why}")
         return _nothing_settled(united, inputs.flows, most)
     watched = watch(engine, inputs, inputs.acks, inputs.flows)

@@ -37,7 +37,7 @@ _REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"), (INCIDENTS, "outcome"), 
 
 def ingest_summary(engine: Engine[T], place: str) -> dict[str, Any]:
     """Returns the place of the tables, captures by status, packets by type, quarantine by reason, and the books."""
-    return {"tables": place, "damaged_captures": _damaged(engine)} | _counts(engine, _INGESTED)
+    return {"tables": place} | _counts(engine, _INGESTED)
 
 
 def decode_summary(engine: Engine[T]) -> dict[str, Any]:
@@ -53,8 +53,7 @@ def replay_summary(engine: Engine[T], names: Names | None = None) -> dict[str, A
 def summary(engine: Engine[T], place: str, names: Names | None = None) -> dict[str, Any]:
     """Returns all of these, but for packets by type."""
     counted = dict.fromkeys((_INGESTED[0], *_DECODED, *_REPLAYED))
-    found = {"tables": place, "damaged_captures": _damaged(engine)}
-    return found | _counts(engine, counted) | outcome_summary(engine, names)
+    return {"tables": place} | _counts(engine, counted) | outcome_summary(engine, names)
 
 
 def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, Any]:
@@ -133,13 +132,11 @@ def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
     return told | {"accepted_since": _second(taken["since_ns"]), "accepted_from": each}
 
 
-def _damaged(engine: Engine[T]) -> list[str]:
+def _damaged(captures: pl.DataFrame) -> list[str]:
     """Names the captures that are not whole, and why, the last one first."""
-    columns = ("uri", "status", "reason", "ingested_at")
-    captures = engine.bring(captures=engine.read(CAPTURES, *columns))["captures"]
     damaged = captures.filter(pl.col("status") != CaptureStatus.OK.value)
     last = damaged.sort("ingested_at", "uri", descending=[True, False]).head(_NAMED)
-    return [f"{uri}: {status}, {reason}" for uri, status, reason in last.select(columns[:3]).rows()]
+    return [f"{uri}: {status}, {reason}" for uri, status, reason in last.select("uri", "status", "reason").rows()]
 
 
 def _second(ns: int | None) -> str | None:
@@ -147,11 +144,15 @@ def _second(ns: int | None) -> str | None:
 
 
 def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str, Any]:
-    """Counts the rows of each table by the values of one column, the most frequent value first."""
+    """Counts the rows of each table by the values of one column, the most frequent value first.
+
+    Where CAPTURES is among them, it names those that are damaged.
+    """
     columns = list(columns)
-    found = engine.bring(
-        **{table.name: engine.sum_up(engine.read(table, column), [column]) for table, column in columns}
-    )
+    sums = {table.name: engine.sum_up(engine.read(table, column), [column]) for table, column in columns}
+    if CAPTURES.name in sums:
+        sums["read"] = engine.read(CAPTURES, "uri", "status", "reason", "ingested_at")
+    found = engine.bring(**sums)
     counts: dict[str, Any] = {}
     for table, column in columns:
         rows = dict(found[table.name].select(pl.col(column).cast(pl.String), "count").iter_rows())
@@ -159,6 +160,8 @@ def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str
     if MESSAGES.name in counts:
         messages = counts[MESSAGES.name]
         counts |= {"messages": sum(messages.values()), "transactional_messages": messages.get("true", 0)}
+    if "read" in found:
+        counts["damaged_captures"] = _damaged(found["read"])
     books = counts[BOOKS.name]
     return counts | {"books": {"balanced": books.get("true", 0), "unbalanced": books.get("false", 0)}}
 

@@ -19,10 +19,9 @@ _LEAST_NS = 500_000_000
 _MOST = 10_000
 """Changes from one capture to another that are looked at."""
 _SCHEMA = {"capture_id": pl.String, "first_frame": pl.Int64, "behind_ns": pl.Int64}
-Pair = tuple[str, str]
 
 
-def spans(captures: pl.DataFrame) -> pl.DataFrame:
+def find_spans(captures: pl.DataFrame) -> pl.DataFrame:
     """Returns `capture_id`, `first_ns` and `last_ns` of the captures, in order, if any two were made at the same time.
 
     A capture whose own clock steps back has no such times.
@@ -41,7 +40,7 @@ def _overlaps() -> pl.Expr:
     return pl.col("last_ns").cum_max().shift(1) - pl.col("first_ns") > _LEAST_NS
 
 
-def shared_streams(spans: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
+def find_shared_streams(spans: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
     """Returns `stream_id` of the streams in several captures, if a stream is in two that were made at the same time.
 
     `shown` are the `stream_id` and `capture_id` of all packets.
@@ -52,7 +51,7 @@ def shared_streams(spans: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
 
 
 @derives(("stream_id",), columns={"packets": (*PLACE, "capture_id", "captured_ns")})
-def neighbours(packets: pl.DataFrame) -> pl.DataFrame:
+def find_neighbours(packets: pl.DataFrame) -> pl.DataFrame:
     """Returns where the packets of a stream change from one `capture_id` to another, from `before` to it.
 
     `ahead_ns` is by how much its clock is ahead of that of `before` at most. Where `before` goes on after a run of
@@ -86,7 +85,7 @@ def find_offsets(spans: pl.DataFrame, neighbours: pl.DataFrame) -> pl.DataFrame:
     The rows are of `clocks.find_steps`. One is left out where the clocks may be the same.
     """
     times = {capture: (first, last) for capture, first, last in spans.rows()}
-    changes: dict[Pair, list[Change]] = defaultdict(list)
+    changes: dict[tuple[str, str], list[Change]] = defaultdict(list)
     partners: dict[str, set[str]] = defaultdict(set)
     for before, capture, *change in _some(neighbours).rows():
         changes[before, capture].append(Change(*change))
@@ -98,9 +97,8 @@ def find_offsets(spans: pl.DataFrame, neighbours: pl.DataFrame) -> pl.DataFrame:
         for other in sorted(partners[capture] & offsets.keys()):
             bounds = _bounds(changes[other, capture], changes[capture, other])
             overlap = min(last, times[other][1]) - max(first, times[other][0])
-            found.append(
-                (len(bounds.least) + len(bounds.most), offsets[other] + (bounds.fit() if overlap > _LEAST_NS else 0))
-            )
+            ahead = bounds.fit() if overlap > _LEAST_NS else 0
+            found.append((len(bounds.least) + len(bounds.most), offsets[other] + ahead))
         offsets[capture] = max(found)[1]
     rows = [(capture, -1, -offset) for capture, offset in offsets.items() if offset]
     return pl.DataFrame(rows, _SCHEMA, orient="row")
@@ -114,7 +112,7 @@ def _some(neighbours: pl.DataFrame) -> pl.DataFrame:
 
 
 class Change(NamedTuple):
-    """Holds what a change from one capture to another says of their clocks, as `neighbours` does."""
+    """Holds what a change from one capture to another says of their clocks, as `find_neighbours` does."""
 
     ahead_ns: int
     least_ns: int | None

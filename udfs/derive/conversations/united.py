@@ -8,6 +8,7 @@ import polars as pl
 from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE, RANGE, nanoseconds
 from udfs.derive.conversations.clocks import find_steps
 from udfs.derive.conversations.copies import known_connections, same_beginning, stream_copies, vague_streams
+from udfs.derive.conversations.offsets import find_spans
 from udfs.derive.frames import Frames, derives
 
 COUNTING = "counting_stream"
@@ -21,8 +22,8 @@ def suspect(streams: pl.DataFrame, handshakes: pl.DataFrame, captures: pl.DataFr
     """Returns what tables of few rows say of conversations; mostly, there is nothing to do.
 
     `streams` are the rows of STREAMS that carried bytes, without what was said of copies before, and `connections`
-    their `known_connections`; `vague` are `vague_streams`, `alike` pairs with the `same_beginning`, and `steps` what
-    `find_steps` returns. `named` are the copies that STREAMS names, maybe since an earlier replay.
+    their `known_connections`; `vague` are `vague_streams`, `alike` pairs with the `same_beginning`, `steps` and `spans`
+    what `find_steps` and `find_spans` return. `named` are the copies that STREAMS names, maybe since an earlier replay.
     """
     with_bytes = streams.filter(pl.col("attempt").is_null()).drop("attempt", "copy_of")
     connections = known_connections(with_bytes, handshakes)
@@ -32,6 +33,7 @@ def suspect(streams: pl.DataFrame, handshakes: pl.DataFrame, captures: pl.DataFr
         "vague": vague_streams(connections),
         "alike": same_beginning(connections),
         "steps": find_steps(captures),
+        "spans": find_spans(captures),
         "named": streams.select("stream_id", "copy_of").drop_nulls("copy_of"),
     }
 
