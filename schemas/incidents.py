@@ -16,6 +16,12 @@ class Cause(StrEnum):
     NUMBER_REUSED = "number_reused"
     SEQUENCE_REGRESSED = "sequence_regressed"
     MESSAGE_MISSING = "message_missing"
+    CANNOT_CONNECT = "cannot_connect"
+    ACKNOWLEDGED_ELSEWHERE = "acknowledged_elsewhere"
+    CLOSED_BY_RECEIVER = "closed_by_receiver"
+    RECEIVER_REPLACED = "receiver_replaced"
+    ACKNOWLEDGMENT_FELL = "acknowledgment_fell"
+    NEVER_ANSWERED = "never_answered"
     CONTRADICTED = "contradicted"
     CAPTURE_INCOMPLETE = "capture_incomplete"
     DELIVERED_TWICE = "delivered_twice"
@@ -32,6 +38,7 @@ class IncidentOutcome(StrEnum):
 
     LOST = "lost"
     PENDING = "pending"
+    UNACKNOWLEDGED = "unacknowledged"
     UNKNOWN = "unknown"
     REPAIRED = "repaired"
 
@@ -69,6 +76,7 @@ INCIDENTS = Table(
         Column("lost", LONG, "Messages lost.", nullable=False),
         Column("pending", LONG, "Messages pending or awaited.", nullable=False),
         Column("stuck", LONG, "Those of them that were resent and refused again.", nullable=False),
+        Column("unacknowledged", LONG, "Messages that their receiver never acknowledged.", nullable=False),
         Column("unknown", LONG, "Messages whose outcome is unknown or contradicted.", nullable=False),
         Column("repaired", LONG, "Messages delivered after a refusal.", nullable=False),
         Column("expired", LONG, "Numbers that the sender skipped, never seen with a message.", nullable=False),
@@ -77,8 +85,9 @@ INCIDENTS = Table(
         Column(
             "ongoing",
             BOOL,
-            "Whether it is still so at the end of the captures: messages of it wait, or numbers were used twice and no "
-            "sequence began since that, or since all addresses but one fell silent.",
+            "Whether it is still so at the end of the captures: messages of it wait, or are still sent without an "
+            "acknowledgment, or numbers were used twice and no sequence began since that, or since all addresses but "
+            "one fell silent.",
             nullable=False,
         ),
         Column(
@@ -88,6 +97,7 @@ INCIDENTS = Table(
             "and its messages in this incident. `suspected`: numbers were used twice, and it came while another sent.",
             nullable=False,
         ),
+        Column("receivers", STRINGS, "Addresses that its messages were sent to, sorted.", nullable=False),
         Column("advice", STRING, "What to do about it.", nullable=False),
         replace(WITNESS, comment=f"Of its worst message, or of its gravest finding. {WITNESS.comment}"),
     ),

@@ -19,6 +19,7 @@ class Outcome(StrEnum):
     REFUSED_FOR_CAUSE = "refused_for_cause"
     DELIVERED_TWICE = "delivered_twice"
     NOT_READ = "not_read"
+    UNACKNOWLEDGED = "unacknowledged"
     DELIVERED_AFTER_REFUSAL = "delivered_after_refusal"
     DELIVERED = "delivered"
     DELIVERED_BY_ACKNOWLEDGMENT = "delivered_by_acknowledgment"
@@ -43,14 +44,25 @@ class DeliveredBy(StrEnum):
 
 LOST = (Outcome.DISPLACED, Outcome.GIVEN_UP, Outcome.PASSED_BY, Outcome.NEVER_SEEN, Outcome.REFUSED_FOR_CAUSE)
 """The outcomes that count as lost, in the order of the headline."""
-LOSS_UNKNOWN = (Outcome.CONTRADICTED, Outcome.UNKNOWN)
+NOT_KNOWN = (Outcome.CONTRADICTED, Outcome.UNKNOWN)
+"""The outcomes that say that the captures do not tell."""
+LOSS_UNKNOWN = (Outcome.UNACKNOWLEDGED, *NOT_KNOWN)
 """The outcomes of which `lost` is null."""
+DELIVERED = (
+    Outcome.DELIVERED,
+    Outcome.DELIVERED_AFTER_REFUSAL,
+    Outcome.DELIVERED_TWICE,
+    Outcome.DELIVERED_BY_ACKNOWLEDGMENT,
+    Outcome.DELIVERED_BEFORE_CAPTURE,
+)
+"""The outcomes of messages that were delivered; of some of these an acknowledgment says so (`confirmed`)."""
 
 MEANING = {
     Outcome.CONTRADICTED: "that the receiver's acknowledgments contradict",
     Outcome.REFUSED_FOR_CAUSE: "that a FinalAck says never reached their queue",
     Outcome.DELIVERED_TWICE: "accepted more than once, over all scopes",
     Outcome.NOT_READ: "that a FinalAck says left their queue unread",
+    Outcome.UNACKNOWLEDGED: "accepted by the rule, that their receiver never acknowledged although it should have",
     Outcome.DELIVERED_AFTER_REFUSAL: "accepted after an arrival of theirs was refused as out of order",
     Outcome.DELIVERED: "accepted, with nothing else to tell",
     Outcome.DELIVERED_BY_ACKNOWLEDGMENT: "that only an acknowledgment proves to be delivered",
@@ -74,6 +86,7 @@ def count_column(outcome: Outcome) -> str:
 _UNTOLD = "; null under the literal reading"
 OUTCOME_COUNTS: Sequence[Column] = (
     *(Column(count_column(outcome), LONG, f"Messages {MEANING[outcome]}{_UNTOLD}.") for outcome in Outcome),
+    Column("confirmed", LONG, f"Messages that were delivered, as an acknowledgment says, too{_UNTOLD}."),
     Column("lost", LONG, f"Messages that are lost for good: {', '.join(LOST)} together{_UNTOLD}."),
 )
 
@@ -104,6 +117,12 @@ OUTCOMES = Table(
         Column("first_seen_at", TIMESTAMP, "Time of the first arrival, UTC; null for a number never seen."),
         Column("last_seen_at", TIMESTAMP, "Time of the last arrival, UTC; null for a number never seen."),
         Column("accepted_at", TIMESTAMP, "Time of the arrival that was accepted, UTC; null for none."),
+        Column("acknowledged_at", TIMESTAMP, "Time of the first acknowledgment of it, UTC; null for none."),
+        Column(
+            "next_resend_at",
+            TIMESTAMP,
+            "If it is unacknowledged and its sender still sends it: when the next resend is due at the latest, UTC.",
+        ),
         Column("delivered_by", STRING, "What proves its delivery; null when nothing does.", values=tuple(DeliveredBy)),
         Column("final_ack_class", U16, "MessageClass of the FinalAck that names it; null for none."),
         replace(WITNESS, comment=f"Its first arrival, the one that decided, and what passed it. {WITNESS.comment}"),

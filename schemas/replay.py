@@ -84,6 +84,11 @@ class FindingKind(StrEnum):
     CLOCK_STEPPED = "clock_stepped"
     CLOCKS_DIFFER = "clocks_differ"
     CANNOT_CONNECT = "cannot_connect"
+    ACKNOWLEDGED_ELSEWHERE = "acknowledged_elsewhere"
+    CLOSED_BY_RECEIVER = "closed_by_receiver"
+    RECEIVER_REPLACED = "receiver_replaced"
+    ACKNOWLEDGMENT_FELL = "acknowledgment_fell"
+    NEVER_ANSWERED = "never_answered"
     WINDOW_STALLED = "window_stalled"
     SEVERAL_RECEIVERS = "several_receivers"
 

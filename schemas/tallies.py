@@ -9,6 +9,7 @@ _MESSAGES = (
     Column("messages", LONG, "Messages that arrived.", nullable=False),
     *VERDICT_COUNTS,
     Column("expired", LONG, "Numbers that were skipped, from a known state."),
+    Column("acknowledged", LONG, "Accepted messages that were acknowledged."),
     Column("late", LONG, "Accepted messages that were acknowledged late or never."),
 )
 _ENDS = (
@@ -51,6 +52,9 @@ TALLIES = Table(
         *_STATES,
         *OUTCOME_COUNTS,
         Column("delivered_arrivals", LONG, "Arrivals of delivered messages."),
+        Column(
+            "next_resend_at", TIMESTAMP, "The first next_resend_at of its messages in outcomes, UTC; null for none."
+        ),
         *_ANSWERS,
     ),
 )

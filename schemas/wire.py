@@ -19,6 +19,7 @@ MAX_PACKET_SIZE = 0x400000
 UNLIMITED = 0xFFFFFFFF  # a time without limit
 LATEST_ORDER_ACK_MS = 10_500  # MaximumOrderAckDelay and OrderAckTimeout, [MS-MQQB] 3.1.3.2
 LATEST_ORDER_ACK_NS = LATEST_ORDER_ACK_MS * 1_000_000
+RESEND_INTERVALS_S = (30,) * 3 + (300,) * 3 + (1_800,) * 3 + (21_600,)  # the last one repeats, [MS-MQQB] 3.1.3.1
 ORDER_QUEUE_ID = 4
 ORDER_QUEUE_SUFFIX = "\\private$\\order_queue$"
 ORDER_ACK_LABEL = "QM Ordering Ack"

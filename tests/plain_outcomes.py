@@ -3,11 +3,12 @@
 It shares nothing with the transforms but the names of columns: rows of `verdicts` in, outcomes out.
 """
 
-import re
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
+
+from plain_unacknowledged import Answers, is_unacknowledged
 
 LAST_NUMBER = 0xFFFFFFFF
 Row = dict[str, Any]
@@ -52,8 +53,6 @@ class Scope:
         )
         self.state_assumed = bool(unknown) and not from_zero and unknown[-1]["covered_at"] is None
         self.seen = {self.slot(row) for row in self.rows}
-        receivers = {row["session_id"].rpartition("->")[2] for row in self.rows}
-        self.several_receivers = len([name for name in receivers if re.fullmatch("[0-9a-f-]{36}", name)]) > 1
 
     @staticmethod
     def slot(row: Row) -> Slot:
@@ -173,7 +172,7 @@ class Scope:
         of_other = elsewhere and rows[0]["message_id"] == min(taken)[1]
         final = 0 if of_other else max((row["final_ack_class"] or 0 for row in rows), default=0)
         kind = final & 0xC000
-        if any(row["evidence"] == "contradicted" for row in rows):
+        if any(row["evidence"] == "contradicted" or row.get("in_vain") for row in rows):
             return "contradicted"
         if final & 0x4000 and (refused or (elsewhere and not doubtful)):
             return "contradicted"
@@ -183,24 +182,23 @@ class Scope:
             return "delivered_twice"
         if kind == 0xC000:
             return "not_read"
+        if accepted and any(row.get("never_acknowledged") for row in rows):
+            return "unacknowledged"
         if accepted:
             firsts = [row["replay_order"] for row in rows if row["verdict"] == "out_of_order" and is_firm(row)]
             after = firsts and min(firsts) < min(row["replay_order"] for row in accepted)
             return "delivered_after_refusal" if after else "delivered"
         alone = len(in_slot) == 1
-        late = self.several_receivers and any(
-            row["accepted"] is False and (before := self.before(row)) is not None and slot <= before for row in rows
-        )
         covered = any(row["covered_at"] for row in rows if not is_firm(row))
         if doubtful and (kind == 0x4000 or (covered and alone)):
             return "delivered_by_acknowledgment"
-        if elsewhere and not late:
+        if elsewhere:
             return "displaced"
         perhaps = any(not is_firm(row) and row["accepted"] is not False for message in in_slot for row in message)
         confirmed = any(row["evidence"] == "confirmed" for row in rows)
         if only_duplicates and not perhaps and (kind == 0x4000 or (confirmed and alone)):
             return "delivered_before_capture"
-        if not refused or perhaps or late:
+        if not refused or perhaps:
             return "unknown"
         return self._refused(slot, rows)
 
@@ -238,10 +236,13 @@ def scopes_of(verdicts: list[Row]) -> dict[str, list[Row]]:
     return scopes
 
 
-def outcomes(verdicts: list[Row], not_arrived: Container[tuple[str, int]] = ()) -> tuple[dict[Message, str], set[Run]]:
+def outcomes(
+    verdicts: list[Row], not_arrived: Collection[tuple[str, int]] = (), said: Answers | None = None
+) -> tuple[dict[Message, str], set[Run]]:
     """The outcome of every message, `delivered` ones included, and the runs of numbers that have one.
 
-    `not_arrived` are the keys of packets that were captured, but that TCP never acknowledged.
+    `not_arrived` are the keys of packets that were captured, but that TCP never acknowledged, `said` is what else the
+    tables say of answers.
     """
     times: dict[tuple[str, str, int], int] = defaultdict(int)
     for row in verdicts:
@@ -259,6 +260,9 @@ def outcomes(verdicts: list[Row], not_arrived: Container[tuple[str, int]] = ()) 
                 alone, first = len(arrivals) == 1, arrivals[0]
                 cut = (first["stream_id"], first["stream_offset"]) in not_arrived
                 first["cut_off"] = alone and cut and first["covered_at"] is None
+                for arrival in arrivals if said else ():
+                    arrival["in_vain"] = (arrival["stream_id"], arrival["stream_offset"]) in said.in_vain
+                first["never_acknowledged"] = said and is_unacknowledged(arrivals, said, not_arrived)
             for name, arrivals in messages.items():
                 twice = times[arrivals[0]["source_queue_manager"], *name] > 1
                 found[key, *slot, *name] = scope.outcome(arrivals, list(messages.values()), twice=twice)

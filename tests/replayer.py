@@ -132,7 +132,8 @@ def ends(tables: Rows) -> dict[str, Peers]:
 def scope_of(kind: str, end: Peers, message: Row) -> Scope:
     """Returns the scope of a message."""
     source = message["source_queue_manager"]
-    return (kind, source, message["destination_queue"]) if kind == "queue" else (kind, end.session, source)
+    receiver = end.receiver_guid or end.receiver
+    return (kind, source, receiver, message["destination_queue"]) if kind == "queue" else (kind, end.session, source)
 
 
 def chosen(messages: Iterable[Row], at: dict[str, Peers]) -> dict[tuple[str, str], str]:

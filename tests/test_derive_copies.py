@@ -12,7 +12,7 @@ import replayer
 from plain_finding import Rows
 from plain_message_findings import message_findings
 from replay_tables import NULL, T0, Replayed, Tables, fates, finding_of, plain, replay, with_keys
-from test_outcomes import outcomes_of
+from test_outcomes import outcomes_of, said_of
 from tiers import merge_needs
 
 from jobs.engine.in_process import InProcess
@@ -282,7 +282,10 @@ def test_both_replays_agree_on_what_was_captured_twice(seed: int) -> None:
     )
     replayed = replay(scene.sources())
     assert fates(replayed.verdicts) == {own.get(key, key): fate for key, fate in expected.items()}
-    outcomes, said = outcomes_of(replayed)[0], plain_outcomes.outcomes(replayed.verdicts.to_dicts())[0]
+    outcomes, said = (
+        outcomes_of(replayed)[0],
+        plain_outcomes.outcomes(replayed.verdicts.to_dicts(), said=said_of(replayed))[0],
+    )
     assert {message: outcomes.get(message, "delivered") for message in said} == said
     second = set(message_findings(plain(replayed.verdicts), plain(replayed.outcomes), {}))
     found = set(map(finding_of, plain(replayed.internal_findings)))

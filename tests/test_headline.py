@@ -14,9 +14,9 @@ from schemas.outcomes import Outcome
 
 NOWHERE = {
     f"{what}{part}": value
-    for what in ("lost", "stuck")
+    for what in ("lost", "stuck", "unacknowledged")
     for part, value in {"": 0, "_since_ns": None, "_queue": None, "_queues": 0}.items()
-}
+} | {"resent": 0}
 
 
 @pytest.mark.parametrize(
@@ -25,10 +25,27 @@ NOWHERE = {
         (
             {Outcome.DISPLACED: 84, Outcome.PASSED_BY: 1, Outcome.UNKNOWN: 5, Outcome.DELIVERED: 1000},
             {},
-            "85 messages were lost: 84 displaced, 1 passed by. Also: 5 unknown.",
+            (
+                "85 messages were lost: 84 displaced, 1 passed by. No acknowledgment confirms any of the 1000 accepted "
+                "messages. Also: 5 unknown."
+            ),
         ),
         ({Outcome.NEVER_SEEN: 1}, {}, "1 message was lost: 1 never seen."),
-        ({Outcome.DELIVERED: 10, Outcome.DELIVERED_TWICE: 1}, {}, "Nothing was lost."),
+        (
+            {Outcome.DELIVERED: 10, Outcome.DELIVERED_TWICE: 1},
+            {"confirmed": 11},
+            "Nothing was lost. An acknowledgment confirms all 11 accepted messages.",
+        ),
+        (
+            {Outcome.DELIVERED: 48},
+            {"confirmed": 40},
+            "Nothing was lost. Of 48 accepted messages, an acknowledgment confirms 40; 8 not confirmed.",
+        ),
+        (
+            {Outcome.DELIVERED: 48},
+            {},
+            "No loss was seen, and no refusal. No acknowledgment confirms any of the 48 accepted messages.",
+        ),
         # A doubt is named in place of "nothing was lost".
         ({Outcome.UNKNOWN: 2}, {}, "No loss was seen, but: 2 unknown."),
         ({Outcome.CONTRADICTED: 3}, {}, "No loss was seen, but: 3 contradicted by the receiver."),
@@ -47,8 +64,8 @@ NOWHERE = {
             | {Outcome.DELIVERED_AFTER_REFUSAL: 4},
             {"stuck": 1},
             (
-                "1 message is stuck, to Q, and still at the end of the captures. Also: 7 pending (1 of them stuck), "
-                "1 expired unseen, 3 not read, 4 delivered after refusal."
+                "1 message is stuck, to Q, and still at the end of the captures. No acknowledgment confirms any of the 4 accepted "
+                "messages. Also: 7 pending (1 of them stuck), 1 expired unseen, 3 not read, 4 delivered after refusal."
             ),
         ),
         (
@@ -66,7 +83,9 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
 ) -> None:
     stuck = figures.get("stuck", 0)
     places = NOWHERE | {"stuck": stuck, "stuck_queue": "Q", "stuck_queues": 1}
-    doubts = {name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors")}
+    doubts = {
+        name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors", "confirmed")
+    }
     assert headline(headline_figures(counts, places, [], Names(), **doubts)) == said
 
 
@@ -80,6 +99,7 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
         places,
         machines,
         names,
+        confirmed=0,
         missing_bytes=0,
         unjudged=0,
         passing_through=0,

@@ -20,7 +20,7 @@ def at(seconds: float) -> datetime:
 
 def begun(number: int, first: float, last: float) -> Event:
     """A sequence of the scope, whose messages came in these seconds."""
-    return event(number, SequenceSpan("queue s q", FIRST + number, "s", at(first), at(last), 9))
+    return event(number, SequenceSpan("queue s q", FIRST + number, "s", at(first), at(last), 9, []))
 
 
 def event(number: int, of: SequenceSpan | OutcomeCount | SenderSpan) -> Event:
@@ -40,7 +40,7 @@ def test_numbers_are_used_twice_until_a_sequence_begins_without_the_other_machin
     silent_since: float | None, later: float, *, ongoing: bool
 ) -> None:
     """A later sequence without any trouble does not end it: a copy fails on the old one, while the other goes on."""
-    displaced = OutcomeCount("displaced", 1, 0, 3, 3, at(40), at(40), at(40), [], "s->b", "q", ["q"])
+    displaced = OutcomeCount("displaced", 1, 0, 3, 3, at(40), at(40), at(40), [], "s->b", "q", ["q"], [], 0)
     seen = [95] if silent_since is None else [100, silent_since]
     senders = [SenderSpan(f"10.0.0.{i}", at(0), at(last), 2, 1, 1) for i, last in enumerate(seen)]
     of_first = [event(0, displaced), *(event(0, of) for of in senders)]
@@ -75,7 +75,7 @@ def test_the_sentence_says_what_is_missing_and_all_causes_of_loss(
 ) -> None:
     events = [begun(0, 0, 90)]
     for outcome, numbers, low, high in outcomes:
-        count = OutcomeCount(outcome, numbers, 0, low, high, at(1), at(2), at(1), [], "s->b", "q", ["q"])
+        count = OutcomeCount(outcome, numbers, 0, low, high, at(1), at(2), at(1), [], "s->b", "q", ["q"], [], 0)
         events.append(event(0, count))
     _, (incident,) = explain_events(events)
     assert incident["explanation"].endswith(said)

@@ -116,7 +116,7 @@ def _exit_code(summary: Summary, config: Config) -> int:
     found = {name for name, many in summary.get("verdicts", {}).items() if many}
     for kind in ("findings", "severities"):
         found |= {name for name, many in summary.get(kind, {}).items() if many}
-    found |= {name for name in ("lost", "stuck") if summary.get(name)}
+    found |= {name for name in ("lost", "stuck", "unacknowledged") if summary.get(name)}
     found |= {"unknown"} if summary.get("outcomes", {}).get("unknown") else set()
     matched = [name for name in config.fail_on if name in found]
     if matched:

@@ -18,7 +18,9 @@ from schemas.replay import FindingKind, Reading, Scope, Severity, Verdict
 from udfs.passes.options import IngestOptions
 from udfs.tcp.overlap import Overlap
 
-FAIL_ON = tuple(dict.fromkeys(map(str, ("lost", "stuck", "unknown", *Verdict, *FindingKind, *Severity))))
+FAIL_ON = tuple(
+    dict.fromkeys(map(str, ("lost", "stuck", "unacknowledged", "unknown", *Verdict, *FindingKind, *Severity)))
+)
 """The values that `fail_on` accepts."""
 DEMO = "demo"
 """The value of `scenario` that tells a story."""
@@ -92,8 +94,8 @@ class Config:
     )
     fail_on: tuple[str, ...] = _option(
         (),
-        "exit with 3 when the run found one of these: lost, stuck, unknown, a verdict, a finding kind or a severity, "
-        "comma separated",
+        "exit with 3 when the run found one of these: lost, stuck, unacknowledged, unknown, a verdict, a finding kind "
+        "or a severity, comma separated",
         choices=FAIL_ON,
         metavar="LIST",
     )

@@ -8,12 +8,14 @@ from schemas.incidents import IncidentOutcome
 
 _COLUMN = 22
 _MOST_NAMED = 6
-_FIRST = ("outcomes", "incidents", "findings", "verdicts", "messages", "captures")
+_FIRST = ("outcomes", "failed_connections", "incidents", "findings", "verdicts", "messages", "captures")
 """Figures that come first, in this order."""
 _IN_OTHERS = {
     "lost",
     "lost_by",
     "stuck",
+    "unacknowledged",
+    "confirmed",
     "transactional_messages",
     "acks",
     "severities",
@@ -124,6 +126,7 @@ def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
         (incident["lost"], "lost"),
         (incident["stuck"], "stuck"),
         (waiting, "more pending" if incident["stuck"] else "pending"),
+        (incident["unacknowledged"], "never acknowledged"),
         (incident["unknown"], "unknown"),
     )
     return [(many, word) for many, word in figures if many]
@@ -138,10 +141,8 @@ def _where(incident: Mapping[str, Any], report: str) -> list[str]:
         if incident["ongoing"]
         else f", over since {incident['ended_at']}"
     )
-    names = incident.get("session_names")
-    session = f"{names} ({incident['session_id']})" if names else incident["session_id"]
     lines = [
-        f"Since {incident['began_at'] or 'no time known'}{end}. {session}",
+        f"Since {incident['began_at'] or 'no time known'}{end}. {_machines(incident)}",
         f"To {', '.join(incident['destination_queues']) or 'a queue that is not named'}",
     ]
     machines = [_machine(one) for one in incident["addresses"]]
@@ -151,6 +152,7 @@ def _where(incident: Mapping[str, Any], report: str) -> list[str]:
         many = sum(one["messages"] for one in accepted)
         since = f"Accepted since numbers were used twice, {incident['accepted_since']}"
         lines.append(f"{since}: {many:,} {'message' if many == 1 else 'messages'} ({each}); {report} lists them")
+    lines += [f"Why: {sentence}" for sentence in incident.get("findings", ())]
     lines += [f"Go to {', '.join(map(_called, incident['go_to']))}"] if incident["go_to"] else []
     lines += [f"What to do: {incident['advice']}"] if incident["advice"] else []
     lines += _proof(incident.get("proof", ()))
@@ -170,6 +172,14 @@ def _proof(packets: Sequence[Mapping[str, Any]]) -> list[str]:
         command = f"wireshark -r {in_shell(uri)} -Y '{shown}'"
         lines.append(f"In Wireshark: {command}" if "://" not in uri else f"Display filter: {shown}")
     return lines
+
+
+def _machines(incident: Mapping[str, Any]) -> str:
+    """Returns from where to where messages went: names, or addresses, or GUIDs where neither is known."""
+    if names := incident.get("session_names"):
+        return f"{names} ({incident['session_id']})"
+    senders, receivers = ", ".join(one["address"] for one in incident["addresses"]), ", ".join(incident["receivers"])
+    return f"From {senders} to {receivers}" if senders and receivers else str(incident["session_id"])
 
 
 def _called(machine: Mapping[str, Any]) -> str:

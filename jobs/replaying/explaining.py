@@ -9,20 +9,21 @@ from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from jobs.replaying.fates import Fates
 from jobs.replaying.inputs import Inputs
+from jobs.replaying.settled import Settled
+from schemas.outcomes import OUTCOMES
 from schemas.replay import FindingKind
 from schemas.tallies import FINDINGS_ON_MESSAGES
 from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.facts.arrivals import (
     SHOWN,
     choose_shown,
-    late_arrivals,
     scopes_below_state,
     sent_after_all,
     shown_messages,
     times_of_sending,
 )
 from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps, with_clock_steps
-from udfs.derive.facts.events import addresses_seen, messages_sent, tell_incidents
+from udfs.derive.facts.events import addresses_reached, addresses_seen, messages_sent, tell_incidents
 from udfs.derive.facts.receivers import (
     WINDOW,
     find_stalls,
@@ -48,6 +49,18 @@ from udfs.derive.facts.senders import (
     streams_of_several,
     two_addresses,
 )
+from udfs.derive.facts.unanswered import (
+    OF_ACKS,
+    closed_connections,
+    doubted_sequences,
+    explain_failures,
+    fallen_acks,
+    fallen_in_scopes,
+    order_acks_elsewhere,
+    replaced_receivers,
+    unexplained,
+    with_addresses,
+)
 from udfs.derive.outcomes.slots import SLOT
 from udfs.derive.tables import schema_of
 from udfs.derive.witness import find_frames, places_of, with_frames
@@ -59,6 +72,11 @@ from udfs.replay.findings.on_messages import FINDING, tell_messages
 def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
     """Returns the findings on what no single arrival shows, from few rows: a row of FINDINGS per fact."""
     ends, sequences = few["ends"], few["sequences"]
+    doubted = with_addresses(few["doubted"], ends)
+    failures = explain_failures(few["failures"], doubted)
+    elsewhere = order_acks_elsewhere(few["answers"], ends, doubted)
+    closed = closed_connections(few["streams"], ends, few["session_acks"], doubted)
+    replaced = replaced_receivers(few["tallies"], ends, doubted)
     found: dict[Callable[..., Told], pl.DataFrame] = {
         facts.expired_on_arrival: expired_on_arrival(few["expired"], ends),
         facts.two_addresses: two_addresses(ends, few["conflicts"]),
@@ -68,7 +86,12 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
         partial(facts.broken_transactions, kind=FindingKind.TRANSACTION_PARTLY_DELIVERED): few["partly"],
         facts.captured_twice: captured_twice(ends),
         facts.clock_stepped: few["steps"],
-        facts.cannot_connect: few["failures"],
+        facts.cannot_connect: failures,
+        facts.acknowledged_elsewhere: elsewhere,
+        facts.closed_by_receiver: closed,
+        facts.receiver_replaced: replaced,
+        facts.never_answered: unexplained(doubted, failures, elsewhere, closed, replaced),
+        facts.acknowledgment_fell: fallen_in_scopes(few["fallen"], few["tallies"], doubted),
         facts.window_stalled: window_stalled(few["stalls"], few["answering"]),
         facts.several_receivers: several_receivers(few["flows"], ends, few["tallies"]),
     }
@@ -83,13 +106,12 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
 
     `verdicts` are those that were judged now, by clocks that do not step back; a finding may show others.
     """
-    late = engine.derive(late_arrivals, verdicts=verdicts, watched=watched)
     asking = engine.distinct(engine.derive(scopes_below_state, verdicts=fates.unusual))
     sent = engine.derive(times_of_sending, verdicts=verdicts, asking=asking)
     chosen = engine.derive(
         choose_shown,
         unusual=fates.unusual,
-        late=engine.join(late, fates.unusual_slots, SLOT, "anti"),
+        late=engine.join(fates.late, fates.unusual_slots, SLOT, "anti"),
         sent_later=engine.derive(sent_after_all, sent=sent, resumed=resumed),
         fates=fates.message_fates,
         resumed=resumed,
@@ -102,6 +124,7 @@ def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: 
 def find_by_facts(
     united: Conversations[T],
     inputs: Inputs[T],
+    settled: Settled[T],
     verdicts: T,
     acks: T,
     fates: Fates[T],
@@ -118,6 +141,9 @@ def find_by_facts(
         quarantine=sources.quarantine,
         captures=sources.captures,
     )
+    undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
+    doubted = engine.expect_few(engine.derive(doubted_sequences, outcomes=undelivered))
+    answers = engine.join(sources.acks, engine.select(doubted, "tx_sequence_id"), ["tx_sequence_id"], "semi")
     several = engine.derive(streams_of_several, ends=ends)
     sent = engine.join(engine.select(verdicts, *SENT), several, ["stream_id"])
     sessions = engine.select(ends, "stream_id", "session_id")
@@ -151,6 +177,11 @@ def find_by_facts(
         named=named,
         **stalls,
         failures=failures,
+        doubted=doubted,
+        answers=engine.select(answers, *OF_ACKS),
+        streams=united.streams,
+        session_acks=engine.distinct(engine.select(sources.session_acks, "stream_id")),
+        fallen=engine.derive(fallen_acks, acks=acks),
         steps=engine.derive(clock_steps, captures=stepped, messages=in_stepped),
         **engine.derive_tables(broken_transactions, transactions=transactions),
     )
@@ -180,8 +211,15 @@ def find_incidents(
         outcomes=undelivered,
     )
     seen = engine.derive(addresses_seen, tallies=tallies)
+    reached = engine.derive(addresses_reached, tallies=engine.join(tallies, troubled, SEQUENCE, "semi"))
     return engine.derive_tables(
-        tell_incidents, findings=findings, outcomes=undelivered, sequences=sequences, sent=sent, seen=seen
+        tell_incidents,
+        findings=findings,
+        outcomes=undelivered,
+        sequences=sequences,
+        sent=sent,
+        seen=seen,
+        reached=reached,
     )
 
 

@@ -11,8 +11,10 @@ from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
 from schemas.outcomes import EXPLAINED, Outcome
-from schemas.replay import Scope
+from schemas.replay import Evidence, Scope
 from udfs.derive.columns import PLACE
+from udfs.derive.facts.arrivals import late_arrivals
+from udfs.derive.facts.unanswered import acknowledged_in_vain, fallen_acks
 from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.arrivals import sum_up_verdicts, unusual_arrivals
 from udfs.derive.outcomes.counts import count_outcomes, message_fates
@@ -23,6 +25,7 @@ from udfs.derive.outcomes.slots import (
     accepted_twice,
     cut_packets,
     cut_streams,
+    last_seen,
 )
 from udfs.derive.summaries import carried_by_stream, summarize_sequences, summarize_sessions
 from udfs.derive.transactions import OF_TRANSACTIONS, derive_transactions, with_neighbours
@@ -40,6 +43,8 @@ class Fates(Generic[T]):
     """The slots in which something unusual arrived."""
     unusual: T
     """The verdicts in these."""
+    late: T
+    """Rows of `late_arrivals`."""
     undelivered: T
     """Rows of EXPLAINED with another outcome than delivered."""
     message_fates: T
@@ -48,6 +53,13 @@ class Fates(Generic[T]):
     """Rows of `counts.count_outcomes`."""
     slot_counts: T
     """Rows of `counts.count_slots`."""
+
+
+@derives(columns={"late": (*SLOT, *PLACE, "acknowledged_at", "evidence")}, in_parts=True)
+def without_acknowledgment(late: pl.DataFrame) -> pl.DataFrame:
+    """Returns the late arrivals of which no acknowledgment came at all."""
+    contradicted = pl.col("evidence") == Evidence.CONTRADICTED.value
+    return late.filter(pl.col("acknowledged_at").is_null(), ~contradicted).select(*SLOT, *PLACE)
 
 
 @derives(("scope_key",))
@@ -75,29 +87,37 @@ def _summarize(
     }
 
 
-def find_fates(united: Conversations[T], verdicts: T, settled: Settled[T]) -> Fates[T]:
+def find_fates(united: Conversations[T], inputs: Inputs[T], verdicts: T, settled: Settled[T], watched: T) -> Fates[T]:
     """Returns the outcomes of the messages in VERDICTS of the conformant reading, and the sums of each scope.
 
     Most messages are plain, and only added up. Explained are those in unusual slots, of which there are few; a slot is
-    (scope, sequence, number).
+    (scope, sequence, number). `watched` are rows of `watched_sessions`.
     """
     engine = united.engine
     sums = engine.derive_tables(sum_up_verdicts, verdicts=verdicts)
-    # A packet that TCP never acknowledged, on a connection that was closed, need not have arrived.
+    # A packet that TCP never acknowledged need not have arrived.
     cut = engine.expect_few(engine.derive(cut_streams, streams=united.streams))
     packets = engine.join(united.sources.packets, cut, ["stream_id"], "semi")
     never_acked = engine.expect_few(engine.derive(cut_packets, streams=cut, packets=packets))
-    not_arrived = engine.keep(engine.join(engine.select(verdicts, *SLOT, *PLACE), never_acked, PLACE, "semi"))
+    not_arrived = engine.keep(engine.join(engine.select(verdicts, *SLOT, *PLACE), never_acked, PLACE))
     twice = engine.derive(accepted_twice, verdicts=verdicts)
-    slots = engine.union(sums["slots"], engine.select(twice, *SLOT), engine.select(not_arrived, *SLOT))
+    late = engine.keep(engine.derive(late_arrivals, verdicts=verdicts, watched=watched))
+    overdue = engine.derive(without_acknowledgment, late=late)
+    fallen = engine.expect_few(engine.derive(fallen_acks, acks=inputs.acks))
+    in_vain = engine.keep(engine.derive(acknowledged_in_vain, verdicts=verdicts, fallen=fallen))
+    concerned = (engine.select(rows, *SLOT) for rows in (twice, not_arrived, overdue, in_vain))
+    slots = engine.union(sums["slots"], *concerned)
     unusual_slots = engine.expect_few(engine.keep(engine.distinct(slots)))
     unusual = engine.keep(engine.join(engine.select(verdicts, *JUDGED_AS), unusual_slots, SLOT, "semi"))
+    seen = engine.derive(last_seen, ends=inputs.ends_with_copies)
     found = engine.derive_tables(
         unusual_arrivals,
-        verdicts=unusual,
+        verdicts=engine.join(unusual, seen, ["stream_id"], "left"),
         parts=sums["tallies"],
         twice=twice,
-        not_arrived=not_arrived,
+        not_arrived=engine.select(not_arrived, "scope_key", *PLACE, "closed"),
+        overdue=engine.select(overdue, "scope_key", *PLACE),
+        in_vain=engine.select(in_vain, "scope_key", *PLACE),
         settled=settled.tallies,
     )
     explained = engine.keep(engine.run(found["arrivals"], explain_slots, EXPLAINED, ("scope_key",), FALLING))
@@ -106,6 +126,7 @@ def find_fates(united: Conversations[T], verdicts: T, settled: Settled[T]) -> Fa
         tallies=found["tallies"],
         unusual_slots=unusual_slots,
         unusual=unusual,
+        late=late,
         undelivered=counted["undelivered"],
         message_fates=engine.expect_few(counted["fates"]),
         counts=settled.with_kept("counts", counted["counts"]),

@@ -61,7 +61,8 @@ def replay(
             engine.replace(table, engine.table([], table.arrow))
     else:
         in_time = united.in_time(verdicts)
-        fates = find_fates(united, in_time, settled)
+        watched = watch(engine, inputs, inputs.acks, inputs.flows)
+        fates = find_fates(united, inputs, in_time, settled, watched)
         sums = add_up(united, inputs, fates.tallies, fates, options.scope)
         engine.replace(TRANSACTIONS, find_transactions(engine, verdicts, fates, settled.uses))
         _explain(united, inputs, settled, in_time, fates, sums["sequences"])
@@ -87,7 +88,7 @@ def _explain(
     watched = watch(engine, inputs, acks, fates.tallies)
     on_messages = find_on_messages(engine, in_time, every_verdict, watched, fates, settled.resumed)
     engine.replace(FINDINGS_ON_MESSAGES, settled.with_kept(FINDINGS_ON_MESSAGES.name, on_messages))
-    by_facts = find_by_facts(united, inputs, every_verdict, acks, fates, sequences, transactions)
+    by_facts = find_by_facts(united, inputs, settled, every_verdict, acks, fates, sequences, transactions)
     findings = engine.union(engine.read(FINDINGS_ON_MESSAGES), by_facts)
     undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
     unusual = settled.with_kept(VERDICTS.name, fates.unusual)

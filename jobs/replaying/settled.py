@@ -134,6 +134,7 @@ def find_settled(
         inputs.legs,
         inputs.messages.lazy(),
         sources.packets.lazy(),
+        united.streams.lazy(),
         sources.acks.lazy(),
         inputs.acks,
         inputs.unread,

@@ -105,6 +105,8 @@ def numbers(rows: Mapping[str, Any]) -> Row:
         "delivered_messages": sum(became[count_column(outcome)] for outcome in _DELIVERED),
         "lost": sum(became[count_column(outcome)] for outcome in LOST),
         "stuck": rows["places"]["stuck"],
+        "unacknowledged": rows["places"]["unacknowledged"],
+        "confirmed": rows["confirmed"],
         "passing_through": of_sessions["passing_through"],
         "unjudged": of_sessions["unjudged"],
         "errors": sum(row["findings"] for row in rows["kinds"] if row["severity"] == Severity.ERROR.value),

@@ -24,7 +24,7 @@ SAVED = {
     "first_address": "address",
 }
 """Columns of a list that is saved as CSV, and those of the rows that they come from."""
-_SAVED_LISTS = ("lost", "pending", "unknown", "not_read", ACCEPTED)
+_SAVED_LISTS = ("lost", "pending", "unacknowledged", "unknown", "not_read", ACCEPTED)
 _WAITING = (Outcome.PENDING, Outcome.AWAITED, *LOSS_UNKNOWN)
 
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from jobs.app.names import Names
-from schemas.outcomes import LOST, Outcome
-from udfs.replay.words import counted
+from schemas.outcomes import DELIVERED, LOST, Outcome
+from udfs.replay.words import counted, one_or_many
 
 NOT_TOLD = (
     "The literal reading judges arrivals only: verdicts are counted, and a run with --reading conformant tells what "
@@ -40,12 +40,19 @@ class Figures(NamedTuple):
 
     lost: int
     stuck: int
+    unacknowledged: int
     split: list[Figure]
     doubts: list[Figure]
     beside: list[Figure]
     lost_where: str
     """Since when and to which queue, in the words of `where`."""
     stuck_where: str
+    unacknowledged_where: str
+    resent: str
+    """Says whether their sender still sends the messages that were never acknowledged."""
+    sure: str
+    """Says how many of the delivered messages an acknowledgment confirms."""
+    confirmed: int
     machines: str
     """Says where an operator has to go."""
     nothing_judged: str
@@ -58,7 +65,7 @@ def second(ns: int) -> str:
 
 
 def where(places: Mapping[str, Any], what: str, names: Names) -> str:
-    """Returns since when messages are lost or stuck (`what`) and to which queue the most: of `messages.places`."""
+    """Returns since when messages have a fate, `what`, and to which queue the most: of `messages.places`."""
     since, queue, queues = (places[f"{what}_{part}"] for part in ("since_ns", "queue", "queues"))
     if not places[what]:
         return ""
@@ -74,6 +81,7 @@ def headline_figures(
     machines: Sequence[str],
     names: Names,
     *,
+    confirmed: int,
     missing_bytes: int,
     unjudged: int,
     passing_through: int,
@@ -82,8 +90,8 @@ def headline_figures(
     """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
 
     `outcomes` counts messages by outcome, `places` are `messages.places`, and `machines` those to blame, the worst
-    first; `unjudged` are transactional messages without a verdict that were not `passing_through`; `errors` are
-    findings of that severity.
+    first; `confirmed` counts delivered messages that an acknowledgment confirms; `unjudged` are transactional messages
+    without a verdict that were not `passing_through`; `errors` are findings of that severity.
     """
     stuck = places["stuck"]
     doubts = (
@@ -101,14 +109,52 @@ def headline_figures(
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )
     split = _present([Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost", outcome) for outcome in LOST])
-    lost = sum(one.number for one in split)
-    also = (*doubts[:-1], *beside) if lost or stuck else beside
-    lost_where, stuck_where = (where(places, what, names) for what in ("lost", "stuck"))
+    lost, unacknowledged = sum(one.number for one in split), places["unacknowledged"]
+    also = (*doubts[:-1], *beside) if lost or stuck or unacknowledged else beside
+    lost_where, stuck_where, unacknowledged_where = (
+        where(places, what, names) for what in ("lost", "stuck", "unacknowledged")
+    )
     shown = [f"{one} ({name})" if (name := names.queue_manager(one)) else one for one in machines[:_MACHINES]]
     more = len(machines) - _MACHINES
     to_go = ", ".join(shown) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
     nothing_judged = "" if sum(outcomes.values()) else _nothing(passing_through)
-    return Figures(lost, stuck, split, _present(doubts), _present(also), lost_where, stuck_where, to_go, nothing_judged)
+    return Figures(
+        lost,
+        stuck,
+        unacknowledged,
+        split,
+        _present(doubts),
+        _present(also),
+        lost_where,
+        stuck_where,
+        unacknowledged_where,
+        _resent(places["resent"], unacknowledged),
+        _sure(sum(outcomes.get(outcome, 0) for outcome in DELIVERED), confirmed),
+        confirmed,
+        to_go,
+        nothing_judged,
+    )
+
+
+def _resent(resent: int, unacknowledged: int) -> str:
+    """Returns how many of the messages that were never acknowledged are still sent again."""
+    if not resent:
+        return ""
+    still = "" if resent == unacknowledged else f" {resent:,} of"
+    return f"; the sender still sends{still} {one_or_many(unacknowledged, 'it', 'them')} again"
+
+
+def _sure(delivered: int, confirmed: int) -> str:
+    """Returns how many of the delivered messages an acknowledgment confirms; an empty text without such messages."""
+    if not delivered:
+        return ""
+    messages = counted(delivered, "accepted message")
+    if confirmed == delivered:
+        return f"An acknowledgment confirms {one_or_many(delivered, 'the', 'all')} {messages}."
+    if not confirmed:
+        return f"No acknowledgment confirms {one_or_many(delivered, 'the', 'any of the')} {messages}."
+    other = delivered - confirmed
+    return f"Of {delivered:,} accepted messages, an acknowledgment confirms {confirmed:,}; {other:,} not confirmed."
 
 
 def _nothing(passing_through: int) -> str:
@@ -128,19 +174,32 @@ def headline(figures: Figures) -> str:
 
     "Nothing was lost" is said only where messages were judged and nothing is in doubt.
     """
-    lost, stuck, split, doubts, beside, lost_where, stuck_where, machines, nothing_judged = figures
+    lost, stuck, unacknowledged = figures.lost, figures.stuck, figures.unacknowledged
     said = []
     if lost:
-        said.append(f"{lost:,} {'messages were' if lost > 1 else 'message was'} lost{lost_where}: {_list(split)}.")
+        were = one_or_many(lost, "message was", "messages were")
+        said.append(f"{lost:,} {were} lost{figures.lost_where}: {_list(figures.split)}.")
     if stuck:
-        are = "messages are" if stuck > 1 else "message is"
-        said.append(f"{stuck:,} {are} stuck{stuck_where}, and still at the end of the captures.")
-    if machines:
-        said.append(f"Go to {machines}.")
-    if not said:
-        nothing = nothing_judged or "Nothing was lost."
-        said.append(f"No loss was seen, but: {_list(doubts)}." if doubts else nothing)
-    return " ".join([*said, f"Also: {_list(beside)}."] if beside else said)
+        are = one_or_many(stuck, "message is", "messages are")
+        said.append(f"{stuck:,} {are} stuck{figures.stuck_where}, and still at the end of the captures.")
+    if unacknowledged:
+        were = one_or_many(unacknowledged, "message was", "messages were")
+        said.append(f"{unacknowledged:,} {were} never acknowledged{figures.unacknowledged_where}{figures.resent}.")
+    if figures.machines:
+        said.append(f"Go to {figures.machines}.")
+    if not (lost or stuck or unacknowledged):
+        said.insert(0, nothing_lost(figures))
+    said += [figures.sure] if figures.sure else []
+    return " ".join([*said, f"Also: {_list(figures.beside)}."] if figures.beside else said)
+
+
+def nothing_lost(figures: Figures) -> str:
+    """Returns what can be said where nothing is lost, stuck or without an acknowledgment: less, the less is known."""
+    if figures.doubts:
+        return f"No loss was seen, but: {_list(figures.doubts)}."
+    if figures.nothing_judged:
+        return figures.nothing_judged
+    return "Nothing was lost." if figures.confirmed else "No loss was seen, and no refusal."
 
 
 def _list(figures: list[Figure]) -> str:

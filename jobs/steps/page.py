@@ -9,7 +9,7 @@ from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.report_page import arrange
 from jobs.reporting.flow import REPORTED, Few, collect, read_few
-from jobs.steps.headline import NOT_TOLD, headline_figures
+from jobs.steps.headline import NOT_TOLD, headline_figures, nothing_lost
 from schemas.outcomes import Outcome, count_column
 from udfs.derive.report.period import begin_of_last_run
 
@@ -30,12 +30,12 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         rows["places"],
         rows["machines"],
         names,
-        **{name: numbers[name] for name in ("missing_bytes", "unjudged", "passing_through", "errors")},
+        **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
     )
     return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,
         "numbers": numbers,
-        "headline": figures._asdict(),
+        "headline": figures._asdict() | {"nothing_lost": nothing_lost(figures)},
     }
 
 

@@ -13,9 +13,10 @@ from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, CaptureStatus
 from schemas.messages import ACKS, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome, count_column
-from schemas.replay import FINDINGS, VERDICTS, Severity
+from schemas.replay import FINDINGS, VERDICTS, FindingKind, Severity
 from schemas.table import Table
 from udfs.derive.frames import ONE
+from udfs.derive.report.findings import found_alone, sentences_by_incident
 from udfs.derive.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
 from udfs.derive.report.rows import SEVERITIES, Row
 from udfs.derive.report.summary import (
@@ -67,7 +68,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     sums, incidents = sums_of_sessions(few["sessions"]), few["incidents"]
     if not sums["is_told"]:
         return {"headline": NOT_TOLD, "outcomes": {}, "lost": None, "lost_by": [], "stuck": None, "severities": {}}
-    harm = engine.read(OUTCOMES, *QUEUE, "lost", "stuck", "numbers", "first_seen_at")
+    harm = engine.read(OUTCOMES, *QUEUE, "lost", "stuck", "outcome", "numbers", "first_seen_at", "next_resend_at")
     queues = engine.gather(harm_by_queue, outcomes=harm)[ONE]
     where = places(queues)
     by_severity: dict[str, dict[str, int]] = {severity: {} for severity in SEVERITIES}
@@ -80,11 +81,13 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         where,
         machines_to_blame(incidents),
         names or Names(),
+        confirmed=sums["confirmed"],
         missing_bytes=int(few["stream_ends"]["missing_bytes"].sum()),
         unjudged=sums["unjudged"],
         passing_through=sums["passing_through"],
         errors=severities[Severity.ERROR.value],
     )
+    found = sentences_by_incident(few["findings"])
     taken = accepted_by_sender(incidents, accepted_since(engine, incidents))
     return {
         "headline": headline(figures),
@@ -92,9 +95,15 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "lost": figures.lost,
         "lost_by": lost_by(queues),
         "stuck": where["stuck"],
+        "unacknowledged": where["unacknowledged"],
+        "confirmed": sums["confirmed"],
         "severities": {name: count for name, count in severities.items() if count},
         "findings_by_severity": {name: counts for name, counts in by_severity.items() if counts},
-        "worst_incidents": [_told(one, taken) for one in unrepaired_incidents(incidents)],
+        "worst_incidents": [
+            _told(one, taken) | {"findings": found.get(one["incident_id"], [])}
+            for one in unrepaired_incidents(incidents)
+        ],
+        "failed_connections": found_alone(few["findings"], FindingKind.CANNOT_CONNECT),
     }
 
 
@@ -110,8 +119,8 @@ def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
         for sender in incident["senders"]
     ]
     kept = (
-        *("incident_id", "cause", "outcome", "lost", "pending", "stuck", "unknown", "ongoing", "destination_queues"),
-        *("advice", "source_queue_manager", "session_id", "explanation"),
+        *("incident_id", "cause", "outcome", "lost", "pending", "stuck", "unacknowledged", "unknown", "ongoing"),
+        *("destination_queues", "receivers", "advice", "source_queue_manager", "session_id", "explanation"),
     )
     told = {name: incident[name] for name in kept} | {
         "began_at": _second(incident["began_ns"]),

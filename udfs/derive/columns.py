@@ -45,6 +45,11 @@ def address_of_stream() -> pl.Expr:
     return pl.col("stream_id").str.extract(r"^\[?(.+?)\]?:\d+>")
 
 
+def address_reached() -> pl.Expr:
+    """Returns the IP address of the receiver of `stream_id`; null without one."""
+    return pl.col("stream_id").str.extract(r">\[?(.+?)\]?:\d+")
+
+
 def signed(tx_sequence_id: pl.Expr) -> pl.Expr:
     """Returns a TxSequenceID minus 2^63, as an Int64 in the same order."""
     return (tx_sequence_id.cast(pl.Int128) - _SIGN).cast(pl.Int64)

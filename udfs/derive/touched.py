@@ -7,9 +7,10 @@ from functools import cached_property
 import polars as pl
 
 from schemas.wire import LATEST_ORDER_ACK_NS
-from udfs.derive.columns import PLACE, in_one_only, is_on, row_key, signed
+from udfs.derive.columns import PLACE, in_one_only, is_on, nanoseconds, row_key, signed
 from udfs.derive.frames import Frames
-from udfs.derive.outcomes.slots import cut_packets, cut_streams
+from udfs.derive.outcomes.counts import NEXT_RESEND
+from udfs.derive.outcomes.slots import cut_packets, cut_streams, last_seen
 from udfs.derive.replay.acks import addressee
 from udfs.derive.replay.coverage import select_unreadable
 from udfs.derive.replay.scopes import FLOW_KEY, SENDER_THERE, with_flow
@@ -38,6 +39,7 @@ class Now:
     messages: pl.LazyFrame
     """Transactional messages. Of these, packets and acknowledgments only those that are needed are read."""
     packets: pl.LazyFrame
+    streams: pl.LazyFrame
     acks: pl.LazyFrame
     paired: pl.DataFrame
     """Rows of `acks.pair_acks`."""
@@ -83,7 +85,7 @@ def find_touched(
         *(of.select("scope_key", sequence=pl.lit(BEFORE_ALL)) for of in whole),
         came.select("scope_key", "sequence"),
         tallies.join(acked, on=(_SENDER, "sequence"), how="semi").select("scope_key", "sequence"),
-        *_by_sequence(tallies, changes, now),
+        *_by_sequence(tallies, changes, ends_before, now),
         *_by_unread_bytes(tallies, came, changes, now),
     )
     return pl.concat(touched, how="diagonal").with_columns(pl.col("sequence", "ns").fill_null(NEVER))
@@ -136,19 +138,50 @@ def _late(
     yield came.join(on_stream, on=ON_STREAM).filter(pl.col("stream_offset") <= pl.col("last_offset"))
 
 
-def _by_sequence(tallies: pl.DataFrame, changes: Mapping[str, Frames], now: Now) -> Iterator[pl.DataFrame]:
-    """Yields `scope_key` and `sequence` of what need not have arrived now, or then, or waits for an acknowledgment."""
+def _by_sequence(
+    tallies: pl.DataFrame, changes: Mapping[str, Frames], ends_before: pl.DataFrame, now: Now
+) -> Iterator[pl.DataFrame]:
+    """Yields `scope_key` and `sequence` of what need not have arrived now, or then, or waits for an acknowledgment.
+
+    Or for a resend, whose time has passed while the sender sent other packets.
+    """
     streams = changes["streams"]
     on_cut = pl.concat(cut_streams(of).select("stream_id") for of in streams.values()).lazy()
     packets = now.packets.join(on_cut, on="stream_id", how="semi").collect()
     cut = in_one_only(*(cut_packets(of, packets) for of in streams.values()))
     yield now.placed.join(cut.lazy(), on=PLACE, how="semi").select("scope_key", "sequence").unique().collect()
+    yield _seen_long_after(ends_before, now)
+    sender = pl.col("session_id").str.split("->").list.first()
+    last = now.ends.group_by(sender="sender").agg(pl.max("last_ns"))
+    resent = tallies.drop_nulls(NEXT_RESEND).with_columns(sender=sender).join(last, on="sender")
+    is_over = pl.col("last_ns") > nanoseconds(pl.col(NEXT_RESEND))
+    yield resent.filter(is_over).select("scope_key", "sequence")
     waiting = tallies.filter(pl.col("late") > 0)
     both = waiting.join(now.watched, on=SENDER_THERE, how="left", nulls_equal=True, suffix="_now")
     watched = pl.col("watched_ns")
     waits = ~(watched - pl.col("last_captured_ns") > LATEST_ORDER_ACK_NS).fill_null(value=False)
     seen_longer, seen_otherwise = (pl.col(of).ne_missing(pl.col(f"{of}_now")) for of in ("watched_ns", "answers_whole"))
     yield both.filter(seen_otherwise | (waits & seen_longer)).select("scope_key", "sequence")
+
+
+def _seen_long_after(ends_before: pl.DataFrame, now: Now) -> pl.DataFrame:
+    """Returns `scope_key` and `sequence` of messages that TCP never acknowledged, whose receiver was seen since then.
+
+    That is long enough after them (`slots.last_seen`) now, and was not so in `ends_before`.
+    """
+    seen, before = (last_seen(ends).drop("until_ns") for ends in (now.ends, ends_before))
+    grown = seen.join(before, on="stream_id", how="left", suffix="_before").filter(
+        pl.col("receiver_until_ns").ne_missing(pl.col("receiver_until_ns_before"))
+    )
+    on_grown = now.streams.join(grown.lazy(), on="stream_id", how="semi").collect()
+    cut = cut_streams(on_grown)
+    packets = now.packets.join(cut.lazy().select("stream_id"), on="stream_id", how="semi").collect()
+    waiting = now.placed.join(cut_packets(cut, packets).lazy(), on=PLACE).join(grown.lazy(), on="stream_id").collect()
+    is_long, was_long = (
+        (pl.col(name) - pl.col("captured_ns") > LATEST_ORDER_ACK_NS).fill_null(value=False)
+        for name in ("receiver_until_ns", "receiver_until_ns_before")
+    )
+    return waiting.filter(is_long & ~was_long).select("scope_key", "sequence").unique()
 
 
 def _by_unread_bytes(

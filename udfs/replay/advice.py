@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, Outcome
 from schemas.replay import FindingKind as Kind
+from udfs.replay.findings.causes import advice_on
 from udfs.replay.words import all_counted, counted, tx_sequence
 
 PENDING = (Outcome.PENDING, Outcome.AWAITED)
@@ -59,6 +60,43 @@ _ABOUT: Mapping[Cause, _About] = {
         "dead-letter queue.",
         besides="messages did not arrive in their turn",
     ),
+    Cause.CANNOT_CONNECT: _About(
+        (Kind.CANNOT_CONNECT,),
+        "The receiver of {} could not connect to the sender, so that its acknowledgments did not arrive",
+        "Look at the firewall between the two, in the direction from the receiver to the sender, and whether Message "
+        "Queuing listens on the sender.",
+    ),
+    Cause.ACKNOWLEDGED_ELSEWHERE: _About(
+        (Kind.ACKNOWLEDGED_ELSEWHERE,),
+        "The receiver sent its acknowledgments of {} to another machine",
+        "Look what the sender's name and address mean on the receiver (DNS, hosts file, address translation), and "
+        "correct it.",
+    ),
+    Cause.CLOSED_BY_RECEIVER: _About(
+        (Kind.CLOSED_BY_RECEIVER,),
+        "Each connection with messages of {} ended right after them, before the receiver acknowledged any",
+        "Look on the receiver for a full disk, a lack of memory or quota, and at its event log: it cannot store "
+        "messages.",
+    ),
+    Cause.RECEIVER_REPLACED: _About(
+        (Kind.RECEIVER_REPLACED,),
+        "Another queue manager answers in place of the receiver of {}",
+        "Ask whether the receiver was moved, replaced or installed again. The new one knows nothing of what the old "
+        "one took, and refuses what is not the beginning of a sequence. Check on both which messages they have, then "
+        "let the sender begin again: restart its Message Queuing after its outgoing queue was looked through.",
+    ),
+    Cause.ACKNOWLEDGMENT_FELL: _About(
+        (Kind.ACKNOWLEDGMENT_FELL,),
+        "The receiver acknowledged a lower number of {} than before: it went back to an earlier state",
+        "Ask whether the receiver was restored from a backup or a snapshot. Its sender has deleted what was "
+        "acknowledged, so have the application send again what the receiver lacks.",
+    ),
+    Cause.NEVER_ANSWERED: _About(
+        (Kind.NEVER_ANSWERED, Outcome.UNACKNOWLEDGED),
+        "The receiver never acknowledged messages of {}",
+        "Look on the receiver whether the queue exists and is transactional, and at its event log. The messages are "
+        "still in the sender's outgoing queue.",
+    ),
     Cause.CONTRADICTED: _About(
         (Outcome.CONTRADICTED, Kind.CONTRADICTED),
         "The receiver's acknowledgments of {} contradict the replay",
@@ -98,7 +136,11 @@ _ABOUT: Mapping[Cause, _About] = {
     Cause.OTHER: _About((), "Something unusual happened to {}"),
 }
 CAUSE_OF = {shown: cause for cause, about in _ABOUT.items() for shown in about.shown_by}
-_AT_RECEIVER = (Cause.REFUSED_FOR_CAUSE, Cause.CONTRADICTED, Cause.CAPTURE_INCOMPLETE)
+_AT_RECEIVER = (
+    *(Cause.REFUSED_FOR_CAUSE, Cause.CANNOT_CONNECT, Cause.ACKNOWLEDGED_ELSEWHERE, Cause.CLOSED_BY_RECEIVER),
+    *(Cause.RECEIVER_REPLACED, Cause.ACKNOWLEDGMENT_FELL, Cause.NEVER_ANSWERED),
+    *(Cause.CONTRADICTED, Cause.CAPTURE_INCOMPLETE),
+)
 """Causes of which the receiver's machine tells more than the sender's."""
 
 
@@ -125,6 +167,7 @@ def sentence_of(
         [
             (counts["lost"], "message was lost", f"messages were lost{split}"),
             (counts["pending"], f"message is pending{waits}", f"messages are pending{waits}"),
+            (counts["unacknowledged"], "message was never acknowledged", "messages were never acknowledged"),
             (counts["unknown"], "message has an unknown outcome", "messages have an unknown outcome"),
             (counts["repaired"], "message was delivered after a refusal", "messages were delivered after a refusal"),
             (counts["expired"], "number expired unseen", "numbers expired unseen"),
@@ -133,14 +176,18 @@ def sentence_of(
     return f"{_ABOUT[cause].sentence.format(name)}{besides}: {', '.join(said) or 'no message was lost'}."
 
 
-def advise(cause: Cause, outcome: IncidentOutcome, senders: Sequence[Mapping[str, Any]]) -> str:
-    """Returns what to do about an incident whose `senders` are as in INCIDENTS."""
+def advise(
+    cause: Cause, outcome: IncidentOutcome, senders: Sequence[Mapping[str, Any]], classes: Sequence[int] = ()
+) -> str:
+    """Returns what to do about an incident whose `senders` are as in INCIDENTS; `classes` are those of FinalAcks."""
     suspected = [one for one in senders if one["suspected"]]
     if outcome is IncidentOutcome.REPAIRED and not suspected:
         return _ABOUT[cause].if_none_lost
     addresses = [one["address"] for one in senders]
     copies = [f"{one['address']}, first seen {one['first_seen_at']:%Y-%m-%d %H:%M:%S} UTC," for one in suspected]
     needed = _two_machines(addresses, copies) if cause is Cause.NUMBER_REUSED else _ABOUT[cause].needed
+    if cause is Cause.REFUSED_FOR_CAUSE and classes:
+        needed = " ".join(dict.fromkeys(map(advice_on, classes)))
     if outcome is IncidentOutcome.LOST:
         needed = f"{needed} {_send_again(senders) if suspected else _SEND_AGAIN}"
     elif outcome is IncidentOutcome.PENDING and cause is Cause.MESSAGE_MISSING:
@@ -156,7 +203,7 @@ def machines_of(incident: Mapping[str, Any]) -> list[str]:
     if incident["outcome"] == IncidentOutcome.REPAIRED:
         return []
     if incident["cause"] in _AT_RECEIVER:
-        return [incident["session_id"].rpartition("->")[2]]
+        return incident["receivers"] or [incident["session_id"].rpartition("->")[2]]
     senders = incident["senders"]
     suspected = [one["address"] for one in senders if one["suspected"]]
     return suspected or [one["address"] for one in senders] or [incident["source_queue_manager"]]

@@ -39,8 +39,10 @@ class Arrival(NamedTuple):
     state_number: int
     state_assumed: bool
     """Whether that state rests on an arrival that nobody confirmed."""
-    several_receivers: bool
-    """Whether messages of the scope went to queue managers with different GUIDs."""
+    longest_us: int | None
+    """The longest time, in µs, between two arrivals of one message of its sequence; None where nothing came twice."""
+    until_us: int | None
+    """When the last packet of the machine that sent it was captured, in µs since 1970."""
     due: int | None
     """The first number of the sequence that the scope had to see; None if the sequence came too late."""
     replay_order: int
@@ -58,6 +60,14 @@ class Arrival(NamedTuple):
     verdict: str
     evidence: str
     final_ack_class: int | None
+    acknowledged_us: int | None
+    """When an acknowledgment of it came, in µs since 1970; None for none."""
+    overdue: bool
+    """Whether the receiver acknowledges its sender, and the captures would show that it acknowledged this."""
+    in_vain: bool
+    """Whether its receiver acknowledged it, and a lower number afterwards: it went back."""
+    untaken: bool
+    """Whether the receiver's TCP never acknowledged its bytes, though the receiver was seen long after."""
     covered: bool
     """Whether an OrderAck at or after it names its number or a higher one."""
     assumed: bool

@@ -16,14 +16,14 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from schemas.incidents import Cause, IncidentOutcome
-from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome
+from schemas.outcomes import LOST, NOT_KNOWN, Outcome
 from schemas.replay import FindingKind, Severity
 from udfs.replay.advice import CAUSE_OF, PENDING, advise, sentence_of
 from udfs.replay.words import number_range, tx_sequence
 
 Row = dict[str, Any]
 _RANKED = (
-    *(*LOST, *PENDING, *LOSS_UNKNOWN, Outcome.DELIVERED_AFTER_REFUSAL),
+    *(*LOST, *PENDING, Outcome.UNACKNOWLEDGED, *NOT_KNOWN, Outcome.DELIVERED_AFTER_REFUSAL),
     *(Outcome.DELIVERED_TWICE, Outcome.NOT_READ, Outcome.EXPIRED_UNSEEN),
 )
 """The outcomes that are part of a story, the worst first."""
@@ -32,7 +32,8 @@ _BY_GRAVITY = [severity.value for severity in reversed(Severity)]
 _COUNTED: Mapping[str, tuple[Outcome, ...]] = {
     "lost": LOST,
     "pending": PENDING,
-    "unknown": LOSS_UNKNOWN,
+    "unacknowledged": (Outcome.UNACKNOWLEDGED,),
+    "unknown": NOT_KNOWN,
     "repaired": (Outcome.DELIVERED_AFTER_REFUSAL,),
     "expired": (Outcome.EXPIRED_UNSEEN,),
 }
@@ -62,6 +63,8 @@ class SequenceSpan(NamedTuple):
     first_captured_at: datetime | None
     last_captured_at: datetime | None
     last_accepted_number: int | None
+    receivers: list[str]
+    """Addresses that its messages were sent to."""
 
 
 class OutcomeCount(NamedTuple):
@@ -82,6 +85,10 @@ class OutcomeCount(NamedTuple):
     destination_queue: str | None
     queues: list[str]
     """Of all of them."""
+    classes: list[int]
+    """Of the FinalAcks that name them."""
+    resent: int
+    """How many of them their sender still sends, without an acknowledgment."""
 
 
 class Event(NamedTuple):
@@ -154,7 +161,7 @@ class Sequence:
                 self.findings.append(finding)
                 at, queue = finding["found_at"], finding["destination_queue"]
                 place = finding["session_id"], queue, [] if queue is None else [queue]
-                count = OutcomeCount(finding["kind"], 0, 0, 0, 0, at, at, at, finding["witness"], *place)
+                count = OutcomeCount(finding["kind"], 0, 0, 0, 0, at, at, at, finding["witness"], *place, [], 0)
                 rank = len(_RANKED) + _BY_GRAVITY.index(finding["severity"])
                 self.troubles.append(Trouble(FindingKind(finding["kind"]), rank, count))
 
@@ -260,8 +267,8 @@ def _goes_on(story: Story, latest: datetime | None) -> bool:
 
 
 def _severity(outcome: IncidentOutcome, stuck: int) -> Severity:
-    """Returns how soon to look: at once where messages are lost, or still refused at the end of the captures."""
-    if outcome is IncidentOutcome.LOST or stuck:
+    """Returns how soon to look: at once where messages are lost, never acknowledged, or still refused at the end."""
+    if outcome in (IncidentOutcome.LOST, IncidentOutcome.UNACKNOWLEDGED) or stuck:
         return Severity.ERROR
     return Severity.INFO if outcome is IncidentOutcome.REPAIRED else Severity.WARNING
 
@@ -323,9 +330,10 @@ def incident_row(story: Story) -> Row:
         "ended_at": _latest(one.ended_at for one in story),
         "last_captured_at": _latest(one.known.last_captured_at for one in story),
         "findings": sum(len(one.findings) for one in story),
-        "ongoing": counts["pending"] > 0,
+        "ongoing": counts["pending"] > 0 or any(one.of.resent for one in troubles),
         "senders": senders,
-        "advice": advise(cause, outcome, senders),
+        "receivers": sorted({address for one in story for address in one.known.receivers}),
+        "advice": advise(cause, outcome, senders, sorted({one for trouble in troubles for one in trouble.of.classes})),
         "explanation": sentence_of(first.tx_sequence_id, len(story) - 1, cause, counts, harm, _missing(story)),
         "witness": [key for key in worst.of.witness if key is not None],
     }

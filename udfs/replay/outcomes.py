@@ -10,7 +10,7 @@ from functools import cached_property
 
 from schemas.outcomes import DeliveredBy, Outcome
 from schemas.replay import Evidence, Verdict
-from schemas.wire import NEGATIVE_CLASS, QUEUED_CLASS
+from schemas.wire import LATEST_ORDER_ACK_NS, NEGATIVE_CLASS, QUEUED_CLASS, RESEND_INTERVALS_S
 from udfs.replay.arrivals import Arrival
 
 
@@ -88,20 +88,49 @@ class Message:
     @property
     def contradicted_as(self) -> str | None:
         """Returns the key of an arrival whose verdict the receiver's OrderAcks contradict."""
-        keys = (arrival.key for arrival in self.arrivals if arrival.evidence == Evidence.CONTRADICTED)
+        keys = (one.key for one in self.arrivals if one.evidence == Evidence.CONTRADICTED or one.in_vain)
         return min(keys, default=None)
-
-    @property
-    def too_late_for_one_receiver(self) -> bool:
-        """Returns whether it came too late for a state that several receivers share: that of its own may be lower."""
-        late = (one for one in self.refusals if one.before is not None and one.slot <= one.before)
-        return self.first.several_receivers and any(late)
 
     @cached_property
     def final_ack_class(self) -> int | None:
         """Returns the class of its FinalAck; the highest of several."""
         classes = (arrival.final_ack_class for arrival in self.arrivals)
         return max((one for one in classes if one is not None), default=None)
+
+    @property
+    def acknowledged_us(self) -> int | None:
+        """Returns when the first acknowledgment of it came; None for none."""
+        times = (arrival.acknowledged_us for arrival in self.arrivals)
+        return min((us for us in times if us is not None), default=None)
+
+    @cached_property
+    def next_resend_us(self) -> int | None:
+        """Returns when its sender, which still sends it, sends it again at the latest; None if it does not.
+
+        A resend says that its sender had no OrderAck until then. A sender that let the time of the next resend pass,
+        while it sent other packets, may have had one on a way that no capture holds.
+        """
+        times = [arrival.captured_us for arrival in self.arrivals if arrival.captured_us is not None]
+        if len(times) < 2 or max(times) - min(times) < LATEST_ORDER_ACK_NS // 1_000:  # noqa: PLR2004 - sent again
+            return None
+        resends = min(len(times) - 1, len(RESEND_INTERVALS_S) - 1)
+        interval_us = max(RESEND_INTERVALS_S[resends] * 1_000_000, self.first.longest_us or 0)
+        next_us = max(times) + interval_us
+        until_us = max((one.until_us for one in self.arrivals if one.until_us is not None), default=None)
+        return None if until_us is not None and until_us > next_us else next_us
+
+    @cached_property
+    def never_taken(self) -> bool:
+        """Returns whether nothing of the receiver's TCP acknowledged it, though the receiver was seen long after."""
+        return all(arrival.untaken for arrival in self.arrivals)
+
+    @cached_property
+    def is_unacknowledged(self) -> bool:
+        """Returns whether its receiver never acknowledged it, although it should have."""
+        if self.acknowledged_us is not None or self.final_ack_class is not None:
+            return False
+        overdue = any(arrival.overdue for arrival in self.arrivals)
+        return overdue or self.never_taken or self.next_resend_us is not None
 
     @property
     def may_be_accepted_unseen(self) -> bool:
@@ -137,18 +166,20 @@ def outcome_of(message: Message) -> Outcome:
         return Outcome.DELIVERED_TWICE
     if is_negative:
         return Outcome.NOT_READ
+    if accepted and message.is_unacknowledged:
+        return Outcome.UNACKNOWLEDGED
     if accepted:
         refused = (one for one in arrivals if one.verdict == Verdict.OUT_OF_ORDER and not message.is_doubtful(one))
         is_after = any(one.replay_order < accepted.replay_order for one in refused)
         return Outcome.DELIVERED_AFTER_REFUSAL if is_after else Outcome.DELIVERED
     if doubtful and (was_queued or (is_alone and any(arrival.covered for arrival in doubtful))):
         return Outcome.DELIVERED_BY_ACKNOWLEDGMENT
-    if displacer and not message.too_late_for_one_receiver:
+    if displacer:
         return Outcome.DISPLACED
     is_confirmed = is_alone and any(arrival.evidence == Evidence.CONFIRMED for arrival in arrivals)
     if only_duplicates and not slot.may_be_taken and (was_queued or is_confirmed):
         return Outcome.DELIVERED_BEFORE_CAPTURE
-    if not surely_refused or slot.may_be_taken or message.too_late_for_one_receiver:
+    if not surely_refused or slot.may_be_taken:
         return Outcome.UNKNOWN
     if first.slot > first.state:
         return Outcome.UNKNOWN if first.state_assumed else Outcome.PENDING

@@ -5,18 +5,21 @@ In this order, what passed a slot, what skipped it and what was sent are running
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
 
 import pyarrow as pa
 
 from schemas.outcomes import EXPLAINED, LOSS_UNKNOWN, LOST, DeliveredBy, Outcome
+from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.replay.arrivals import Arrival, read_scopes
 from udfs.replay.outcomes import Message, Slot, delivered_by, distinct, outcome_of, witness
 from udfs.replay.rows import Batches, write_rows
-from udfs.replay.words import tx_sequence
+from udfs.replay.words import tx_sequence, utc
 
 Row = Mapping[str, object]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SIGN = 1 << 63
 """What a TxSequenceID has more than its `sequence`."""
 
@@ -123,6 +126,8 @@ def _message_row(message: Message) -> Row:
         "first_seen_at": min(seen, default=None),
         "last_seen_at": max(seen, default=None),
         "accepted_at": min((us for us in accepted if us is not None), default=None),
+        "acknowledged_at": message.acknowledged_us,
+        "next_resend_at": message.next_resend_us if outcome is Outcome.UNACKNOWLEDGED else None,
         "delivered_by": proof and proof.value,
         "final_ack_class": message.final_ack_class,
         "witness": witness(message, outcome),
@@ -130,8 +135,25 @@ def _message_row(message: Message) -> Row:
             named="unknown" if message.final_ack_class is None else f"0x{message.final_ack_class:04X}",
             acknowledgment="a FinalAck" if proof is DeliveredBy.FINAL_ACK else "an OrderAck",
             again=" It was refused each time that it was resent." if stuck else "",
+            why=_why_unacknowledged(message) if outcome is Outcome.UNACKNOWLEDGED else "",
         ),
     }
+
+
+def _why_unacknowledged(message: Message) -> str:
+    """Says how it is known that an acknowledgment did not come: because of resends, of TCP, or of other answers."""
+    times = [arrival.captured_us for arrival in message.arrivals if arrival.captured_us is not None]
+    if message.next_resend_us is not None:
+        first, last, next_one = (
+            utc(_EPOCH + timedelta(microseconds=us)) for us in (min(times), max(times), message.next_resend_us)
+        )
+        return f": it was sent {len(times)} times from {first} to {last}, and is sent again by {next_one}"
+    if message.never_taken:
+        return ", and its TCP did not acknowledge the bytes either, so it never arrived"
+    return (
+        f", although it acknowledged other messages of this sender, and the captures show the session for more than "
+        f"the {LATEST_ORDER_ACK_MS} ms that the timers allow"
+    )
 
 
 def _run_row(first: int, last: int, outcome: Outcome, shown_by: Arrival, decided_by: str | None) -> Row:
@@ -170,6 +192,7 @@ _OF_MESSAGE: Mapping[Outcome, str] = {
     Outcome.REFUSED_FOR_CAUSE: "A FinalAck of class {named} says that the message never reached its queue.",
     Outcome.DELIVERED_TWICE: "The message was accepted more than once.",
     Outcome.NOT_READ: "The message reached its queue, and a FinalAck of class {named} says that it left it unread.",
+    Outcome.UNACKNOWLEDGED: "The rule accepts the message, but its receiver never acknowledged it{why}.",
     Outcome.DELIVERED_AFTER_REFUSAL: "The message was refused as out of order, and accepted when it came again.",
     Outcome.DELIVERED_BY_ACKNOWLEDGMENT: "The captures do not tell whether this arrival was accepted, but "
     "{acknowledgment} says that the receiver has the message.",

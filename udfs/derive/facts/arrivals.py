@@ -28,7 +28,7 @@ from udfs.replay.findings.on_messages import CHOSEN, choose_messages
 from udfs.replay.words import NS
 
 LOOKED_AT = (
-    *(*SLOT, *MESSAGE, "session_id", "destination_queue", "stream_id", "captured_ns", "sent_at", "replay_order"),
+    *(*SLOT, *MESSAGE, "session_id", "destination_queue", *PLACE, "captured_ns", "sent_at", "replay_order"),
     *("accepted", "verdict", "reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number"),
     *("acknowledged_at", "ack_latency_ms", "evidence", "final_ack_class"),
 )

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import polars as pl
 
 from schemas.incidents import INCIDENTS
+from schemas.outcomes import Outcome
 from schemas.tallies import FINDINGS_ON_MESSAGES
 from schemas.witness import keyed
-from udfs.derive.columns import SEQUENCE, address_of_stream, are_in, count, count_if, number_of
+from udfs.derive.columns import SEQUENCE, address_of_stream, address_reached, are_in, count, count_if, number_of
 from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.slots import rests_on_assumption
 from udfs.derive.tables import schema_of
@@ -24,12 +25,18 @@ _BEFORE_ALL = -(1 << 63)
 
 
 def tell_incidents(
-    findings: pl.DataFrame, outcomes: pl.DataFrame, sequences: pl.DataFrame, sent: pl.DataFrame, seen: pl.DataFrame
+    findings: pl.DataFrame,
+    outcomes: pl.DataFrame,
+    sequences: pl.DataFrame,
+    sent: pl.DataFrame,
+    seen: pl.DataFrame,
+    reached: pl.DataFrame,
 ) -> Frames:
     """Returns `findings` with their `incident_id`, and `incidents`; FINDINGS and OUTCOMES have keys.
 
-    `sent` are rows of `messages_sent`, and `seen` those of `addresses_seen`.
+    `sent` are rows of `messages_sent`, `seen` those of `addresses_seen` and `reached` those of `addresses_reached`.
     """
+    sequences = sequences.join(reached, on=SEQUENCE, how="left").with_columns(pl.col("receivers").fill_null([]))
     told = explain_events(sorted(_events(findings, outcomes, sequences, sent.join(seen, on=_SENDER)), key=_in_order))
     schemas = {"findings": schema_of(FINDINGS_ON_MESSAGES.arrow), "incidents": schema_of(keyed(INCIDENTS))}
     return {name: pl.DataFrame(rows, schema) for (name, schema), rows in zip(schemas.items(), told, strict=True)}
@@ -68,7 +75,8 @@ def _in_order(event: Event) -> tuple[str, int]:
 
 def outcome_counts(outcomes: pl.DataFrame) -> pl.DataFrame:
     """Returns rows of OutcomeCount per sequence; there may be ten million messages of one outcome in one sequence."""
-    ended_at = pl.coalesce("accepted_at", "last_seen_at")
+    is_waiting = pl.col("outcome") == Outcome.UNACKNOWLEDGED.value
+    ended_at = pl.coalesce(pl.when(~is_waiting).then("accepted_at"), "last_seen_at")
     timed = outcomes.with_columns(ended_at=ended_at, first_at=pl.coalesce("first_seen_at", ended_at))
     counts = timed.group_by(_OUTCOME).agg(
         pl.sum("numbers"),
@@ -78,6 +86,8 @@ def outcome_counts(outcomes: pl.DataFrame) -> pl.DataFrame:
         pl.min("first_seen_at").alias("began_at"),
         pl.max("ended_at"),
         pl.col("destination_queue").drop_nulls().unique().sort().alias("queues"),
+        pl.col("final_ack_class").drop_nulls().unique().sort().alias("classes"),
+        count_if(pl.col("next_resend_at").is_not_null()).alias("resent"),
     )
     witnesses = _earliest(timed, "first_at", pl.col("witness").list.sort(nulls_last=True), pl.col("witness"))
     places = _earliest(timed, "first_seen_at", *map(pl.col, ("tx_sequence_number", *_QUEUE_OF_SESSION)))
@@ -113,6 +123,13 @@ def addresses_seen(tallies: pl.DataFrame) -> pl.DataFrame:
         pl.min("first_captured_at").alias("first_seen_at"), pl.max("last_captured_at").alias("last_seen_at")
     )
     return streams.with_columns(address_of_stream().alias("address")).drop_nulls("address").group_by(_SENDER).agg(times)
+
+
+@derives(SEQUENCE, columns={"tallies": (*SEQUENCE, "stream_id")})
+def addresses_reached(tallies: pl.DataFrame) -> pl.DataFrame:
+    """Returns the addresses that the messages of each sequence were sent to, `receivers`, sorted."""
+    streams = tallies.select(*SEQUENCE, receivers=address_reached()).drop_nulls("receivers")
+    return streams.group_by(SEQUENCE).agg(pl.col("receivers").unique().sort())
 
 
 @derives(

@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from udfs.derive.columns import PLACE, SPAN, are_in, null, row_key, signed
+from schemas.wire import LATEST_ORDER_ACK_NS
+from udfs.derive.columns import PLACE, SEQUENCE, SPAN, are_in, null, row_key, signed
 from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.counts import count_slots, plain_arrivals
 from udfs.derive.outcomes.slots import MESSAGE, SLOT, TALLIED, is_plain
@@ -13,9 +14,7 @@ _COPIED = (
     *(*MESSAGE, "session_id", "destination_queue", "label", "replay_order", "accepted", "verdict", "evidence"),
     *("final_ack_class", "assumed", "missing_runs", "behind_gap"),
 )
-_OF_SCOPE = (
-    *("opening_sequence", "opening_number", "state_sequence", "state_number", "state_assumed", "several_receivers"),
-)
+_OF_SCOPE = (*("opening_sequence", "opening_number", "state_sequence", "state_number", "state_assumed"),)
 
 
 @derives(columns={"verdicts": TALLIED}, in_parts=True)
@@ -30,13 +29,15 @@ def unusual_arrivals(
     parts: pl.DataFrame,
     twice: pl.DataFrame,
     not_arrived: pl.DataFrame,
+    overdue: pl.DataFrame,
+    in_vain: pl.DataFrame,
     settled: pl.DataFrame,
 ) -> Frames:
     """Returns the arrivals in unusual slots, and what the others add up to.
 
-    A slot is unusual with an arrival that is not plain, or is one of `accepted_twice` or `not_arrived`. `verdicts` are
-    those in unusual slots, `parts` tallies of all. All of a scope have to be there, or instead of those before the
-    others their tallies, `settled`. The frames are
+    A slot is unusual with an arrival that is not plain, or is one of `accepted_twice`, `not_arrived`, `overdue` or
+    `in_vain`. `verdicts` are those in unusual slots, with the columns of `last_seen`, and `parts` tallies of all. All
+    of a scope have to be there, or instead of those before the others their tallies, `settled`. The frames are
 
     * `arrivals`: all arrivals in unusual slots and the runs of plain ones between them, as rows of ARRIVAL;
     * `tallies`, `plain` and `slot_counts`: the rows of `merge_tallies`, `plain_arrivals` and `count_slots`.
@@ -44,7 +45,7 @@ def unusual_arrivals(
     tallies = merge_tallies(parts)
     every_tally = pl.concat([settled.select(tallies.columns), tallies])
     states = scope_states(every_tally)
-    found = _arrivals(verdicts, not_arrived)
+    found = _arrivals(verdicts, not_arrived, overdue, in_vain)
     due = first_due(found, states)
     plain = plain_arrivals(tallies, found)
     return {
@@ -55,8 +56,12 @@ def unusual_arrivals(
     }
 
 
-def _arrivals(some: pl.DataFrame, not_arrived: pl.DataFrame) -> pl.DataFrame:
+def _arrivals(
+    some: pl.DataFrame, not_arrived: pl.DataFrame, overdue: pl.DataFrame, in_vain: pl.DataFrame
+) -> pl.DataFrame:
     """Returns verdicts with columns of ARRIVAL; those of the scope are still missing."""
+    on_closed = not_arrived.filter("closed").select(PLACE)
+    was_seen_after = pl.col("receiver_until_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_NS
     return some.select(
         "scope_key",
         signed(pl.col("tx_sequence_id")).alias("sequence"),
@@ -65,11 +70,24 @@ def _arrivals(some: pl.DataFrame, not_arrived: pl.DataFrame) -> pl.DataFrame:
         *_COPIED,
         pl.col("captured_at").dt.timestamp("us").alias("captured_us"),
         pl.col("covered_at").is_not_null().alias("covered"),
-        are_in(some, not_arrived.select(PLACE)).alias("cut_off"),
+        are_in(some, on_closed).alias("cut_off"),
+        (are_in(some, not_arrived.select(PLACE)) & was_seen_after.fill_null(value=False)).alias("untaken"),
+        are_in(some, overdue.select(PLACE)).alias("overdue"),
+        are_in(some, in_vain.select(PLACE)).alias("in_vain"),
+        pl.col("acknowledged_at").dt.timestamp("us").alias("acknowledged_us"),
+        (pl.col("until_ns") // 1000).alias("until_us"),
+        _longest_interval().alias("longest_us"),
         signed(pl.col("incoming_tx_sequence_id")).alias("before_sequence"),
         pl.col("incoming_tx_sequence_number").alias("before_number"),
         row_key().alias("key"),
     )
+
+
+def _longest_interval() -> pl.Expr:
+    """Returns the longest time between two arrivals of one message, one after the other, in each sequence, in µs."""
+    time = pl.col("captured_at").dt.timestamp("us")
+    between = time.sort().diff().max().over(*SEQUENCE, "tx_sequence_number", *MESSAGE)
+    return between.max().over(SEQUENCE)
 
 
 def first_due(arrivals: pl.DataFrame, states: pl.DataFrame) -> pl.DataFrame:

@@ -4,46 +4,61 @@ from collections.abc import Collection
 
 import polars as pl
 
-from schemas.outcomes import LOSS_UNKNOWN, LOST, Outcome, count_column
+from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, DeliveredBy, Outcome, count_column
 from udfs.derive.columns import SPAN, unsigned
 from udfs.derive.outcomes.slots import MESSAGE, SLOT
 
-COUNTED = (*(count_column(outcome) for outcome in Outcome), "delivered_arrivals")
+COUNTED = (*(count_column(outcome) for outcome in Outcome), "confirmed", "delivered_arrivals")
+NEXT_RESEND = "next_resend_at"
 COUNT_KEY = ("scope_key", "tx_sequence_id", "session_id")
 
 
 def plain_arrivals(tallies: pl.DataFrame, arrivals: pl.DataFrame) -> pl.DataFrame:
-    """Returns per SPAN and `session_id` how many arrivals are `plain`: each is a delivered message of its own."""
+    """Returns per SPAN and `session_id` how many arrivals are `plain`: each is a delivered message of its own.
+
+    `confirmed` counts those of them that were acknowledged.
+    """
     key = (*SPAN, "session_id")
-    counts = (tallies.select(*key, plain="messages"), arrivals.select(*key, plain=pl.lit(-1, pl.Int64)))
-    return pl.concat(counts).group_by(key).agg(pl.col("plain").sum())
+    is_confirmed = (pl.col("accepted") & pl.col("acknowledged_us").is_not_null()).fill_null(value=False)
+    counts = (
+        tallies.select(*key, plain="messages", confirmed="acknowledged"),
+        arrivals.select(*key, plain=pl.lit(-1, pl.Int64), confirmed=-is_confirmed.cast(pl.Int64)),
+    )
+    return pl.concat(counts).group_by(key).agg(pl.col("plain", "confirmed").sum())
 
 
 def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
     """Returns per `scope_key`, `tx_sequence_id` and `session_id` the counts of outcomes, as `sum_outcomes` does.
 
     `outcomes` are rows of OUTCOMES, those of delivered messages in unusual slots among them; `plain` are the other
-    messages. `delivered_arrivals` counts the arrivals of delivered messages.
+    messages. `delivered_arrivals` counts the arrivals of delivered messages, `confirmed` the messages that were
+    delivered by an acknowledgment, too.
     """
     outcome = pl.col("outcome")
     delivered = Outcome.DELIVERED.value
     rows = outcomes.group_by(COUNT_KEY).agg(
         *(pl.col("numbers").filter(outcome == one.value).sum().alias(count_column(one)) for one in Outcome),
+        pl.col("numbers").filter(has_outcome(DELIVERED), _is_confirmed()).sum().alias("confirmed"),
         pl.col("arrivals").filter(outcome == delivered).sum().alias("delivered_arrivals"),
+        pl.min(NEXT_RESEND),
     )
     counted = plain.select(
         "scope_key",
         unsigned(pl.col("sequence")).alias("tx_sequence_id"),
         "session_id",
+        "confirmed",
         *(pl.col("plain").alias(name) for name in (delivered, "delivered_arrivals")),
     )
     return sum_outcomes(pl.concat([rows, counted], how="diagonal"), *COUNT_KEY)
 
 
 def sum_outcomes(counts: pl.DataFrame, *key: str) -> pl.DataFrame:
-    """Returns the counts of `count_outcomes` by a key of fewer columns, and `lost`, their sum over LOST."""
+    """Returns the counts of `count_outcomes` by a key of fewer columns, and `lost`, their sum over LOST.
+
+    Beside them is the first of their NEXT_RESEND.
+    """
     lost = pl.sum_horizontal(count_column(outcome) for outcome in LOST)
-    return counts.group_by(key).agg(pl.col(COUNTED).sum()).with_columns(lost=lost)
+    return counts.group_by(key).agg(pl.col(COUNTED).sum(), pl.min(NEXT_RESEND)).with_columns(lost=lost)
 
 
 def count_slots(plain: pl.DataFrame, unusual: pl.DataFrame, states: pl.DataFrame, due: pl.DataFrame) -> pl.DataFrame:
@@ -85,6 +100,12 @@ def message_fates(outcomes: pl.DataFrame) -> pl.DataFrame:
     )
     arrived = outcomes.filter(pl.col("arrivals") > 0)
     return arrived.select(*SLOT, *MESSAGE, fate=fate).drop_nulls("fate")
+
+
+def _is_confirmed() -> pl.Expr:
+    """Returns whether an acknowledgment says that a message was delivered."""
+    by_acknowledgment = pl.col("delivered_by") != DeliveredBy.ACCEPTED.value
+    return pl.col("acknowledged_at").is_not_null() | by_acknowledgment.fill_null(value=False)
 
 
 def has_outcome(outcomes: Collection[Outcome]) -> pl.Expr:

@@ -57,19 +57,33 @@ def is_late() -> pl.Expr:
 
 @derives(in_parts=True)
 def cut_streams(streams: pl.DataFrame) -> pl.DataFrame:
-    """Returns the rows of STREAMS with bytes that TCP never acknowledged, on connections that were closed."""
-    return streams.filter("closed", pl.col("acked_bytes") < pl.col("recovered_bytes") + pl.col("missing_bytes"))
+    """Returns the rows of STREAMS with bytes that TCP never acknowledged."""
+    return streams.filter(pl.col("acked_bytes") < pl.col("recovered_bytes") + pl.col("missing_bytes"))
 
 
 @derives(("stream_id",), columns={"packets": (*PLACE, "size")})
 def cut_packets(streams: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
-    """Returns the place of each packet with bytes that TCP never acknowledged, on connections that were closed.
+    """Returns the place of each packet with bytes that TCP never acknowledged, and whether its connection is `closed`.
 
     They were captured on their way, and need not have arrived. Where no acknowledgment was captured, nothing is known.
     """
-    cut = cut_streams(streams).select("stream_id", "acked_bytes")
+    cut = cut_streams(streams).select("stream_id", "acked_bytes", "closed")
     ends = pl.col("stream_offset") + pl.col("size")
-    return packets.join(cut, on="stream_id").filter(ends > pl.col("acked_bytes")).select(PLACE)
+    return packets.join(cut, on="stream_id").filter(ends > pl.col("acked_bytes")).select(*PLACE, "closed")
+
+
+def last_seen(ends: pl.DataFrame) -> pl.DataFrame:
+    """Returns per `stream_id` when the last packet of its sender, `until_ns`, and of its receiver was captured.
+
+    That is on any stream, in ns since 1970; `receiver_until_ns` is null where nothing of the receiver was captured.
+    """
+    last = ends.group_by("sender").agg(pl.max("last_ns"))
+    return (
+        ends.select("stream_id", "sender", "receiver")
+        .join(last.select("sender", until_ns="last_ns"), on="sender", how="left")
+        .join(last.select(receiver="sender", receiver_until_ns="last_ns"), on="receiver", how="left")
+        .select("stream_id", "until_ns", "receiver_until_ns")
+    )
 
 
 @derives(MESSAGE, columns={"verdicts": _OF_ACCEPTED})

@@ -6,16 +6,15 @@ A tally is of one sequence on one stream.
 import polars as pl
 
 from schemas.replay import Reading, Verdict
-from udfs.derive.columns import as_numbers, null, sent_order, signed
+from udfs.derive.columns import as_numbers, sent_order, signed
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.slots import TALLIED, is_late
 
 _NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
 _KEY = ("scope_key", "source_queue_manager", "tx_sequence_id", "session_id", "stream_id")
-_GUID = r"(?s)^.{8}-.{4}-.{4}-.{4}-.{12}$"
 _OF_LAST = ("state_sequence", "state_number")
 _OF_FIRST = ("opening_sequence", "opening_number")
-_SUMMED = ("messages", *(verdict.value for verdict in Verdict), "expired", "late")
+_SUMMED = ("messages", *(verdict.value for verdict in Verdict), "expired", "acknowledged", "late")
 _HIGHEST = (
     *("last_number", "last_accepted_number", "last_captured_at", "last_captured_ns", "last_offset", "last_order"),
     *("last_from_zero", "last_unknown", "moved_order", "last_sent"),
@@ -53,6 +52,7 @@ def _of_one_message(reading: Reading) -> dict[str, pl.Expr]:
         "messages": pl.lit(1, pl.Int64),
         **{name: one.fill_null(value=False).cast(pl.Int64) for name, one in is_counted.items()},
         "expired": pl.when(counted).then("gap_size").otherwise(0),
+        "acknowledged": (accepted & pl.col("acknowledged_at").is_not_null()).fill_null(value=False).cast(pl.Int64),
         "late": (accepted & is_late()).fill_null(value=False).cast(pl.Int64),
         "first_number": number,
         "last_number": number,
@@ -99,8 +99,7 @@ def scope_states(tallies: pl.DataFrame) -> pl.DataFrame:
     """Returns per `scope_key` where its receiver stood: before the first arrival, `opening_…`, and after the last.
 
     `state_…` is that after the last arrival; `state_assumed`: it rests on the last unknown arrival, which no OrderAck
-    covered, and no message with a previous number of 0 set it since. `several_receivers`: the messages went to queue
-    managers with different GUIDs, of which each has a state of its own.
+    covered, and no message with a previous number of 0 set it since.
     """
     unknown, from_zero = pl.col("last_unknown"), pl.col("last_from_zero")
     is_assumed = (unknown // 2 > from_zero.fill_null(0)) & (unknown % 2 == 0)
@@ -110,14 +109,7 @@ def scope_states(tallies: pl.DataFrame) -> pl.DataFrame:
             *(pl.col(name).max_by("last_order") for name in _OF_LAST),
             *(pl.col(name).min_by("first_order") for name in _OF_FIRST),
             pl.col("last_from_zero", "last_unknown").max(),
-            (receiver_guid().drop_nulls().n_unique() > 1).alias("several_receivers"),
         )
         .with_columns(state_assumed=is_assumed.fill_null(value=False))
         .drop("last_from_zero", "last_unknown")
     )
-
-
-def receiver_guid() -> pl.Expr:
-    """Returns the GUID of a session's receiver; null where that is known by its address."""
-    receiver = pl.col("session_id").str.split("->").list.last()
-    return pl.when(receiver.str.contains(_GUID)).then(receiver).otherwise(null(pl.String))

@@ -27,7 +27,8 @@ CONTENT = (
     "correlation_id",
 )
 """Columns that a resend repeats ([MS-MQQB] 3.1.7.1.3); its previous number and hop count may change."""
-_QUEUE = ("source_queue_manager", "destination_queue")
+_QUEUE = ("source_queue_manager", "state_of", "destination_queue")
+"""Whose stream of messages it is, which queue manager has the state, and the queue."""
 NUMBERS = ("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number")
 TRANSACTIONAL = tuple(
     name for name in MESSAGES.names if name in {*VERDICTS.names, *CONTENT, *FLOW_KEY} - {"tx_sequence"}
@@ -83,11 +84,13 @@ def with_scopes(messages: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
 
 @derives(("source_queue_manager",), columns={"messages": (*FLOW_KEY, *NUMBERS)})
 def scoped_flows(flows: pl.DataFrame, messages: pl.DataFrame, scope: Scope) -> pl.DataFrame:
-    """Adds `replay_scope` and `scope_key` to flows whose leg is known.
+    """Adds `replay_scope`, `scope_key` and `state_of` to flows whose leg is known.
 
-    A `scope_key` is readable text. Sequences are end to end, so each key names the original sender. `messages` are the
-    transactional ones of `senders_to_several_queues`, which only `auto` reads.
+    `state_of` is the receiving queue manager, which has the state: its GUID, also where only other connections to its
+    address name it, or else its address. A `scope_key` is readable text. Sequences are end to end, so each key names
+    the original sender. `messages` are the transactional ones of `senders_to_several_queues`, which only `auto` reads.
     """
+    flows = flows.with_columns(pl.coalesce("receiver_guid", "receiver_by_address", "receiver").alias("state_of"))
     if scope is Scope.AUTO:
         chosen = _senders_by_session(flows, messages).with_columns(pl.lit(Scope.SESSION.value).alias("replay_scope"))
         scoped = flows.join(chosen, on=SENDER_THERE, how="left")
@@ -95,7 +98,7 @@ def scoped_flows(flows: pl.DataFrame, messages: pl.DataFrame, scope: Scope) -> p
     else:
         scoped = flows.with_columns(pl.lit(scope.value).alias("replay_scope"))
     by_session = _words("replay_scope", "session_id", "source_queue_manager")
-    by_queue = _words("replay_scope", "source_queue_manager", "destination_queue")
+    by_queue = _words("replay_scope", *_QUEUE)
     is_session = pl.col("replay_scope") == Scope.SESSION.value
     return scoped.with_columns(pl.when(is_session).then(by_session).otherwise(by_queue).alias("scope_key"))
 

@@ -12,6 +12,10 @@ from udfs.derive.report.rows import SEVERITIES, first_of, in_period, place_in, w
 LISTED_INCIDENTS = 100
 LISTED_FINDINGS = 25
 """Of each incident, and of each severity and kind of those without one."""
+_SENTENCES = 4
+"""Of each incident, and of connections that failed, that a summary tells."""
+_IN_OTHERS = [FindingKind.DUPLICATES.value, FindingKind.RESEND_SCHEDULE.value]
+"""Kinds that say no more than their incident does."""
 _HIDDEN = FindingKind.RESEND_SCHEDULE.value
 """The kind that the report leaves out: registry settings choose the intervals."""
 
@@ -55,6 +59,21 @@ def worst_incidents(incidents: pl.DataFrame, limit: int) -> pl.DataFrame:
     chosen = incidents.sort(order, descending=descending, nulls_last=descending).head(limit)
     timed = chosen.with_columns(pl.col("senders").list.eval(_timed(pl.element())))
     return with_nanoseconds(timed, began_ns="began_at", ended_ns="ended_at").drop("last_captured_at")
+
+
+def sentences_by_incident(findings: pl.DataFrame) -> dict[str, list[str]]:
+    """Returns what the findings of each incident say, the gravest first; those that only repeat it are left out."""
+    told = findings.filter(pl.col("incident_id").is_not_null(), ~pl.col("kind").is_in(_IN_OTHERS))
+    order = (place_in(SEVERITIES, "severity"), pl.col("found_at"), pl.col("kind"))
+    by_incident = told.sort(order).group_by("incident_id", maintain_order=True)
+    return dict(by_incident.agg(pl.col("explanation").head(_SENTENCES)).iter_rows())
+
+
+def found_alone(findings: pl.DataFrame, kind: FindingKind) -> list[str]:
+    """Returns what findings of a kind say that are part of no incident, the latest first."""
+    alone = findings.filter(pl.col("kind") == kind.value, pl.col("incident_id").is_null())
+    order = (place_in(SEVERITIES, "severity"), pl.col("found_at"))
+    return alone.sort(order, descending=[False, True]).head(_SENTENCES)["explanation"].to_list()
 
 
 def _timed(sender: pl.Expr) -> pl.Expr:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from schemas.incidents import Cause
-from schemas.outcomes import LOSS_UNKNOWN, LOST, OUTCOMES, Outcome
+from schemas.outcomes import LOST, NOT_KNOWN, OUTCOMES, Outcome
 from schemas.witness import Shows
 from udfs.derive.columns import PLACE, SEQUENCE, address_of_stream, count, count_if, nanoseconds, tx_sequence
 from udfs.derive.frames import derives
@@ -22,7 +22,8 @@ SAVED_MESSAGES = 5_000
 LISTS: Mapping[str, tuple[Outcome, ...]] = {
     "lost": LOST,
     "pending": (Outcome.AWAITED, Outcome.PENDING),
-    "unknown": LOSS_UNKNOWN,
+    "unacknowledged": (Outcome.UNACKNOWLEDGED,),
+    "unknown": NOT_KNOWN,
     "not_read": (Outcome.NOT_READ,),
     "expired_unseen": (Outcome.EXPIRED_UNSEEN,),
     "delivered_after_refusal": (Outcome.DELIVERED_AFTER_REFUSAL,),
@@ -33,7 +34,7 @@ LIST_OF = {outcome.value: name for name, shown in LISTS.items() for outcome in s
 ACCEPTED = "accepted"
 """The list of the messages that were accepted where numbers were used twice; also their `outcome`."""
 QUEUE = ["source_queue_manager", "destination_queue"]
-_HARM = ("lost", "stuck")
+_HARM = ("lost", "stuck", "unacknowledged")
 _MACHINE = ["source_queue_manager", "address"]
 _NOT_ACCEPTED = (Shows.REFUSED.value, Shows.DUPLICATE.value, Shows.NOT_JUDGED.value)
 _WITNESS = schema_of(OUTCOMES.arrow)["witness"]
@@ -57,10 +58,17 @@ def with_fate(verdicts: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
 
 @derives(tuple(QUEUE))
 def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Returns per sender and queue how many messages are `lost` and `stuck`, and since when, as `…_since`."""
+    """Returns per sender and queue how many messages are `lost`, `stuck` or `unacknowledged`, and their `…_since`.
+
+    `resent` counts the unacknowledged ones that their sender still sends.
+    """
+    is_unacknowledged = has_outcome([Outcome.UNACKNOWLEDGED])
+    outcomes = outcomes.with_columns(unacknowledged=is_unacknowledged)
     return outcomes.group_by(QUEUE).agg(
         pl.col("numbers").filter("lost").sum().alias("lost"),
         count_if("stuck").alias("stuck"),
+        count_if("unacknowledged").alias("unacknowledged"),
+        count_if(pl.col("next_resend_at").is_not_null()).alias("resent"),
         *(pl.col("first_seen_at").filter(name).min().alias(f"{name}_since") for name in _HARM),
     )
 
@@ -68,20 +76,20 @@ def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
 def summed_harm(queues: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Returns rows of `harm_by_queue` with one row for each of these columns' values."""
     return queues.group_by(*by).agg(
-        *(pl.col(name).sum() for name in _HARM), *(pl.col(f"{name}_since").min() for name in _HARM)
+        *(pl.col(name).sum() for name in (*_HARM, "resent")), *(pl.col(f"{name}_since").min() for name in _HARM)
     )
 
 
 def places(queues: pl.DataFrame) -> Row:
     """Returns since when messages are lost (`lost_since_ns`) and to which queue the most (`lost_queue`).
 
-    `lost` is their number, `lost_queues` the number of queues. The same of the messages that are `stuck`. `queues` are
-    rows of `harm_by_queue`.
+    `lost` is their number, `lost_queues` the number of queues. The same of the messages that are `stuck` and
+    `unacknowledged`; of the latter, those that are still `resent`. `queues` are rows of `harm_by_queue`.
     """
     of_queue = summed_harm(queues, "destination_queue")
     queue = pl.col("destination_queue")
     found = of_queue.select(
-        *(pl.col(name).sum() for name in _HARM),
+        *(pl.col(name).sum() for name in (*_HARM, "resent")),
         *(nanoseconds(pl.col(f"{name}_since").min()).alias(f"{name}_since_ns") for name in _HARM),
         *(queue.sort_by(name, "destination_queue").last().alias(f"{name}_queue") for name in _HARM),
         *(count_if(pl.col(name) > 0).alias(f"{name}_queues") for name in _HARM),

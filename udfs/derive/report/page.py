@@ -139,7 +139,7 @@ def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame
     `accepted` are rows of `count_accepted`. `acks` has the kinds of acknowledgments that were captured: without a
     FinalAck, no capture tells what was read.
     """
-    counts = chosen.sequences.select(pl.col(count_column(outcome)).sum() for outcome in Outcome)
+    counts = chosen.sequences.select(pl.col(*map(count_column, Outcome)).sum())
     return {
         "since": chosen.since,
         "first_ns": chosen.first_ns,
@@ -150,6 +150,7 @@ def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame
         "of_sessions": sums_of_sessions(chosen.sessions),
         "session_count": chosen.sessions.height,
         "outcomes": counts.row(0, named=True),
+        "confirmed": chosen.sequences["confirmed"].sum(),
         "told": not chosen.sequences[Outcome.DELIVERED.value].has_nulls(),
         "places": places(sums["queues"]),
         "accepted": accepted_by_sender(chosen.incidents, accepted),

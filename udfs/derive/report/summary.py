@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from schemas.incidents import IncidentOutcome
+from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
 from udfs.derive.columns import count
@@ -31,7 +31,7 @@ def sums_of_sessions(sessions: pl.DataFrame) -> Row:
     """
     judged = pl.sum_horizontal(verdict.value for verdict in Verdict)
     found = sessions.select(
-        pl.col(*map(count_column, Outcome), "passing_through").sum(),
+        pl.col(*map(count_column, Outcome), "confirmed", "passing_through").sum(),
         (pl.col("transactional") - pl.col("passing_through") - judged).sum().alias("unjudged"),
         pl.col(Outcome.DELIVERED.value).is_not_null().all().alias("is_told"),
     )
@@ -46,8 +46,12 @@ def lost_by(queues: pl.DataFrame) -> Rows:
 
 
 def machines_to_blame(incidents: pl.DataFrame) -> list[str]:
-    """Returns `machines_of` the incidents with lost or stuck messages, the worst first."""
-    harm = incidents.filter((pl.col("lost") > 0) | (pl.col("stuck") > 0))
+    """Returns `machines_of` the incidents with harm, the worst first: messages lost, stuck, or never acknowledged.
+
+    A receiver that was replaced is one, too.
+    """
+    is_harm = pl.any_horizontal(pl.col("lost", "stuck", "unacknowledged") > 0)
+    harm = incidents.filter(is_harm | (pl.col("cause") == Cause.RECEIVER_REPLACED.value))
     return list(dict.fromkeys(one for row in worst_incidents(harm, harm.height).to_dicts() for one in machines_of(row)))
 
 

@@ -14,7 +14,7 @@ _CAUSES: Mapping[int, tuple[str, str]] = {
     MessageClass.MQMSG_CLASS_NACK_DELETED: ("it was deleted on its way", "Ask who deleted it from its outgoing queue."),
     MessageClass.MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT: (
         "its time to reach the queue ran out",
-        "Look for what held it up, such as a receiver that could not be reached, or allow more time.",
+        "Compare the clocks of the two machines, look for what held it up, or allow more time.",
     ),
     MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA: (
         "the queue is full",

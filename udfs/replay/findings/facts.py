@@ -65,9 +65,13 @@ def cannot_connect(
     last_at: datetime | None,
     worked_at: datetime | None,
     key: str | None,
+    explains: bool | None = None,
     **_: object,
 ) -> Told:
-    """Connections that failed, `lately` after the last one that worked: a warning where nothing worked afterwards."""
+    """Connections that failed, `lately` after the last one that worked: a warning where nothing worked afterwards.
+
+    An error where it `explains` why a receiver's acknowledgments did not arrive.
+    """
     causes = ", ".join(all_counted((failures[name], *words) for name, words in FAILURES.items()))
     if worked_at is None:
         worked = "The captures show no connection that worked."
@@ -77,9 +81,111 @@ def cannot_connect(
         worked = f"Connections work again: the last one ended at {utc(worked_at)}."
     sentence = (
         f"{client} could not connect to {server}: {causes}, from {utc(found_at)} to {utc(last_at)}. {worked} Look for "
-        "a firewall between the two, and whether Message Queuing runs there and listens."
+        f"a firewall that stops {client} on the way to {server}, a name that means another address, and whether "
+        "Message Queuing runs there and listens."
     )
-    return Told(FindingKind.CANNOT_CONNECT, Severity.WARNING if lately else Severity.INFO, sentence, [key])
+    severity = Severity.ERROR if explains else Severity.WARNING if lately else Severity.INFO
+    return Told(FindingKind.CANNOT_CONNECT, severity, sentence, [key])
+
+
+# --- why a receiver never acknowledged messages; `from_address` is the sender's, `to_address` the receiver's ----------
+
+
+def acknowledged_elsewhere(
+    *,
+    messages: int,
+    from_address: str,
+    to_address: str,
+    other: str,
+    other_address: str,
+    ack_key: str,
+    key: str,
+    **_: object,
+) -> Told:
+    """OrderAcks of a sender's sequence that went to another queue manager, at `other_address`."""
+    sentence = (
+        f"{to_address} sent {counted(messages, 'OrderAck')} for messages of {from_address} to another machine, "
+        f"{other_address} (queue manager {other}): the sender does not get them, and sends its messages again. Look "
+        f"what name and address {to_address} has for the sender."
+    )
+    return Told(FindingKind.ACKNOWLEDGED_ELSEWHERE, Severity.ERROR, sentence, [key, ack_key])
+
+
+def closed_by_receiver(
+    *,
+    messages: int,
+    from_address: str,
+    to_address: str,
+    found_at: datetime | None,
+    last_at: datetime | None,
+    key: str,
+    last_key: str,
+    **_: object,
+) -> Told:
+    """Connections that ended right after messages, before the receiver sent a SessionAck."""
+    sentence = (
+        f"{counted(messages, 'connection')} from {from_address} to {to_address} ended right after messages, from "
+        f"{utc(found_at)} to {utc(last_at)}, and {to_address} sent no SessionAck on the last three: it takes the "
+        "messages and does not store them."
+    )
+    return Told(FindingKind.CLOSED_BY_RECEIVER, Severity.ERROR, sentence, [key, last_key])
+
+
+def receiver_replaced(
+    *,
+    from_address: str,
+    guid: str,
+    guid_before: str,
+    reached: str,
+    reached_before: str,
+    found_at: datetime | None,
+    last_at: datetime | None,
+    first_key: str,
+    key: str,
+    **_: object,
+) -> Told:
+    """A sequence that went on at another queue manager, `guid`, after the last message to `guid_before`."""
+    sentence = (
+        f"{from_address} sent to queue manager {guid_before} at {reached_before} until {utc(last_at)}; since "
+        f"{utc(found_at)} another one answers, {guid} at {reached}. It does not know what the first one took."
+    )
+    return Told(FindingKind.RECEIVER_REPLACED, Severity.ERROR, sentence, [first_key, key])
+
+
+def acknowledgment_fell(
+    *,
+    messages: int,
+    number: int,
+    high: int,
+    from_address: str,
+    to_address: str,
+    high_at: datetime | None,
+    found_at: datetime | None,
+    high_key: str,
+    low_key: str,
+    tx_sequence_id: int,
+    **_: object,
+) -> Told:
+    """OrderAcks of a sequence that named `high` and later only `number`, with the messages between the two."""
+    sentence = (
+        f"{to_address} acknowledged number {high} of sequence {tx_sequence(tx_sequence_id)} at {utc(high_at)}, and "
+        f"only number {number} at {utc(found_at)}: it went back to an earlier state. {from_address} has dropped the "
+        f"{counted(messages, 'message')} between the two, and will not send {one_or_many(messages, 'it', 'them')} "
+        "again."
+    )
+    return Told(FindingKind.ACKNOWLEDGMENT_FELL, Severity.ERROR, sentence, [high_key, low_key])
+
+
+def never_answered(
+    *, messages: int, from_address: str, to_address: str, destination_queue: str | None, key: str, **_: object
+) -> Told:
+    """Messages of a sequence that their receiver never acknowledged, for no cause that the captures show."""
+    sentence = (
+        f"{to_address} never acknowledged {counted(messages, 'message')} from {from_address} to "
+        f"{destination_queue or 'a queue that is not named'}, neither with an OrderAck nor with a FinalAck. Look "
+        f"whether this queue exists on {to_address} and is transactional."
+    )
+    return Told(FindingKind.NEVER_ANSWERED, Severity.ERROR, sentence, [key])
 
 
 # --- receivers: what they return, who answers at an address, and where the way was closed -----------------------------

@@ -7,12 +7,17 @@ it with its neighbours.
 import polars as pl
 
 from schemas.replay import Evidence, FindingKind, Reason, Severity, Verdict
-from schemas.wire import LATEST_ORDER_ACK_MS, LATEST_ORDER_ACK_NS, QUEUED_CLASS, MessageClass
+from schemas.wire import (
+    LATEST_ORDER_ACK_MS,
+    LATEST_ORDER_ACK_NS,
+    QUEUED_CLASS,
+    RESEND_INTERVALS_S,
+    MessageClass,
+)
 from udfs.replay.findings.causes import advice_on, reason_of
 from udfs.replay.findings.finding import Found, Role, Rule
 from udfs.replay.words import all_counted, class_name, number_range, one_or_many, tenths, whole
 
-_DEFAULTS_S = (30, 300, 1_800, 21_600)  # [MS-MQQB] 3.1.3.1
 _TOLERANCE = 0.1  # of the interval
 _OTHER_IDENTITY = "the sender was restored from a backup, or another machine uses its identity"
 
@@ -61,7 +66,7 @@ def _resend_schedule(found: Found) -> str:
 
 
 def _is_default(interval_s: float) -> bool:
-    return any(abs(interval_s - default) <= default * _TOLERANCE for default in _DEFAULTS_S)
+    return any(abs(interval_s - default) <= default * _TOLERANCE for default in RESEND_INTERVALS_S)
 
 
 def _fates(found: Found) -> str:

@@ -1,0 +1,62 @@
+"""Situations that operators describe: what the console says of small captures of them, and what it must not say."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from warehouses import config
+
+from jobs.app.summary_text import for_people
+from jobs.steps import look
+
+CAPTURES = Path(__file__).parent / "captures" / "reports"
+_FIRST_LINES = 12
+
+
+class Said(NamedTuple):
+    """What the first lines say and do not say."""
+
+    must: tuple[str, ...]
+    must_not: tuple[str, ...] = ("Nothing was lost.", "delivered", "What to do: Nothing")
+
+
+SITUATIONS = {
+    "firewall_one_way": Said(
+        ("10 messages were never acknowledged", "10.1.0.20 could not connect to 10.1.0.5", "firewall", "not over")
+    ),
+    "nonexistent_queue": Said(
+        (
+            "5 messages were never acknowledged",
+            r"to DIRECT=OS:hub\private$\nosuch",
+            "Go to 10.1.0.20",
+            "whether this queue exists on 10.1.0.20",
+        )
+    ),
+    "moved_to_new_machine": Said(
+        ("20 unknown", "another one answers", "at 10.1.0.9", "10.1.0.5 could not connect to 10.1.0.20"),
+        ("60 delivered", "Nothing was lost."),
+    ),
+    "waiting_to_connect": Said(
+        ("10.1.0.5 could not connect to 10.1.0.20: 5 connections had no answer, from 2026-09-21 14:13:20", "firewall")
+    ),
+    "no_right_to_send": Said(
+        ("10 messages were lost", "the sender has no access to the queue", "Go to 10.1.0.20", "the right to send"),
+        ("Go to 0", "missing or full"),
+    ),
+    "clocks_and_short_life": Said(
+        ("10 messages were lost", "its time to reach the queue ran out", "clocks"), ("missing or full", "quota")
+    ),
+    "extension_header": Said(("10 delivered, 9 pending, 1 awaited",), ("lost since",)),
+    "answers_on_another_path": Said(
+        ("No loss was seen", "No acknowledgment confirms any of the 60"), ("Nothing was lost", "stuck", "never ack")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_the_first_lines_say_what_happened_where_and_what_to_do(name: str) -> None:
+    summary = look.run(config(Path(), CAPTURES / f"{name}.pcap"))
+    first = "\n".join(for_people(summary).splitlines()[:_FIRST_LINES])
+    said = SITUATIONS[name]
+    assert [words for words in said.must if words not in first] == []
+    assert [words for words in said.must_not if words in first] == []
