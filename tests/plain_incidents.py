@@ -17,7 +17,16 @@ LOST = ("displaced", "given_up", "passed_by", "never_seen", "refused_for_cause")
 PENDING = ("pending", "awaited")
 UNKNOWN = ("contradicted", "unknown")
 WORST_FIRST = (
-    *(*LOST, *PENDING, *UNKNOWN, "delivered_after_refusal", "delivered_twice", "not_read", "expired_unseen"),
+    *(
+        *LOST,
+        *PENDING,
+        "unacknowledged",
+        *UNKNOWN,
+        "delivered_after_refusal",
+        "delivered_twice",
+        "not_read",
+        "expired_unseen",
+    ),
     *("error", "warning", "info"),
 )
 """Outcomes and severities of findings."""
@@ -32,6 +41,12 @@ CAUSES: tuple[tuple[str, tuple[str, ...]], ...] = (
             *(K.OUT_OF_ORDER, K.STUCK_SEQUENCE),
         ),
     ),
+    ("cannot_connect", (K.CANNOT_CONNECT,)),
+    ("acknowledged_elsewhere", (K.ACKNOWLEDGED_ELSEWHERE,)),
+    ("closed_by_receiver", (K.CLOSED_BY_RECEIVER,)),
+    ("receiver_replaced", (K.RECEIVER_REPLACED,)),
+    ("acknowledgment_fell", (K.ACKNOWLEDGMENT_FELL,)),
+    ("never_answered", (K.NEVER_ANSWERED,)),
     ("contradicted", ("contradicted", K.CONTRADICTED)),
     ("capture_incomplete", ("unknown", K.CAPTURE_GAP, K.MISSED_BY_CAPTURE, K.CLOCKS_DIFFER)),
     ("delivered_twice", ("delivered_twice",)),
@@ -99,7 +114,8 @@ def stories(outcomes: Iterable[Row], sequences: Iterable[Row], findings: Iterabl
     events: dict[tuple[str, int], list[Event]] = defaultdict(list)
     for row in outcomes:
         if row["outcome"] in WORST_FIRST:
-            ended_at = row["last_seen_at"] if row["accepted_at"] is None else row["accepted_at"]
+            still_waits = row["accepted_at"] is None or row["outcome"] == "unacknowledged"
+            ended_at = row["last_seen_at"] if still_waits else row["accepted_at"]
             ranks = WORST_FIRST.index(row["outcome"]), place_in_causes(row["outcome"])
             place = row["session_id"], row["destination_queue"]
             event = Event(row["outcome"], row["first_seen_at"], ended_at, *ranks, place, list(row["witness"]), row)
@@ -147,11 +163,12 @@ def incident(story: list[Trouble]) -> Row:
     figures = {
         "lost": sum_of(LOST),
         "pending": sum_of(PENDING),
+        "unacknowledged": sum_of(("unacknowledged",)),
         "unknown": sum_of(UNKNOWN),
         "repaired": sum_of(("delivered_after_refusal",)),
         "expired": sum_of(("expired_unseen",)),
     }
-    outcome = next((name for name in ("lost", "pending", "unknown") if figures[name]), "repaired")
+    outcome = next((name for name in ("lost", "pending", "unacknowledged", "unknown") if figures[name]), "repaired")
     stuck, cause = sum_of(PENDING, stuck=True), CAUSES[min(event.cause for event in events)]
     worst = min(
         events, key=lambda event: (event.rank, _nulls_first(event.began_at, event.ended_at), sorted(event.witness))
@@ -160,6 +177,7 @@ def incident(story: list[Trouble]) -> Row:
     times = [(_nulls_first(event.began_at), event.rank) for event in placed.events]
     places = {event.place for event, time in zip(placed.events, times, strict=True) if time == min(times)}
     of_outcome = {"lost": LOST, "pending": PENDING, "unknown": UNKNOWN, "repaired": ("delivered_after_refusal",)}
+    of_outcome["unacknowledged"] = ("unacknowledged",)
     concerned = [event.began_at for event in events if event.row and event.shows in of_outcome[outcome]]
     began = min((at for at in concerned if at is not None), default=min(trouble.began_at for trouble in story))
     identity = f"{first['scope_key']} {int(first['tx_sequence_id'])}"
@@ -167,7 +185,9 @@ def incident(story: list[Trouble]) -> Row:
         "incident_id": hashlib.sha256(identity.encode()).hexdigest()[:16],
         "cause": cause[0],
         "outcome": outcome,
-        "severity": "error" if stuck else {"lost": "error", "repaired": "info"}.get(outcome, "warning"),
+        "severity": "error"
+        if stuck
+        else {"lost": "error", "unacknowledged": "error", "repaired": "info"}.get(outcome, "warning"),
         "scope_key": first["scope_key"],
         "source_queue_manager": first["source_queue_manager"],
         "places": places,

@@ -169,7 +169,7 @@ def fates(outcomes: list[Row]) -> dict[tuple[Any, ...], str]:
     for row in outcomes:
         outcome = row["outcome"]
         fate = "lost" if outcome in LOST else "pending" if outcome == "pending" else "delivered"
-        found[message_of(row)] = "unknown" if outcome in ("unknown", "contradicted") else fate
+        found[message_of(row)] = "unknown" if outcome in ("unknown", "contradicted", "unacknowledged") else fate
     return found
 
 

@@ -262,7 +262,7 @@ def outcomes(
                 first["cut_off"] = alone and cut and first["covered_at"] is None
                 for arrival in arrivals if said else ():
                     arrival["in_vain"] = (arrival["stream_id"], arrival["stream_offset"]) in said.in_vain
-                first["never_acknowledged"] = said and is_unacknowledged(arrivals, said, not_arrived)
+                first["never_acknowledged"] = said and is_unacknowledged(arrivals, said, not_arrived, is_firm)
             for name, arrivals in messages.items():
                 twice = times[arrivals[0]["source_queue_manager"], *name] > 1
                 found[key, *slot, *name] = scope.outcome(arrivals, list(messages.values()), twice=twice)

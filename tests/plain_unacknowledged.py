@@ -4,7 +4,7 @@ It shares nothing with the transforms but the names of columns.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -100,8 +100,10 @@ def in_vain(tables: Rows) -> Iterable[Key]:
                     yield key_of(row)
 
 
-def is_unacknowledged(rows: list[Row], said: Answers, cut: Iterable[Key]) -> bool:
+def is_unacknowledged(rows: list[Row], said: Answers, cut: Iterable[Key], is_firm: Callable[[Row], bool]) -> bool:
     """Whether a message with these arrivals, of which one was accepted, was never acknowledged."""
+    if not any(row["accepted"] and is_firm(row) for row in rows):
+        return False
     if any(row["acknowledged_at"] is not None or row["final_ack_class"] is not None for row in rows):
         return False
     if any(key_of(row) in said.overdue for row in rows):
@@ -113,10 +115,12 @@ def is_unacknowledged(rows: list[Row], said: Answers, cut: Iterable[Key]) -> boo
     ]
     if all(late) and all(key_of(row) in cut for row in rows):
         return True
-    times = sorted(us(row["captured_at"]) for row in rows if row["captured_at"] is not None)
+    accepted = min(row["replay_order"] for row in rows if row["accepted"] and is_firm(row))
+    since = [row for row in rows if row["replay_order"] >= accepted]
+    times = sorted(us(row["captured_at"]) for row in since if row["captured_at"] is not None)
     if len(times) < 2 or times[-1] - times[0] < LATEST_NS // 1000:
         return False
-    wait_us = WAITS_S[min(len(times) - 1, 9)] * 1_000_000
+    wait_us = WAITS_S[min(len(rows) - 1, 9)] * 1_000_000
     wait_us = max(wait_us, said.longest_us[rows[0]["scope_key"], int(rows[0]["tx_sequence_id"])])
     until = max(said.until_ns.get(row["stream_id"], 0) for row in rows)
     return until // 1000 <= times[-1] + wait_us

@@ -69,11 +69,16 @@ def watched(seconds: float, **columns: Any) -> Event:
 # --- verdicts: repeats, refusals, gaps, contradictions ----------------------------------------------------------------
 
 script("all_is_well")(connection(lasting=60), messages(1, 2, 3), ack(0.6, 3))
-script("resent_although_accepted", duplicates=INFO, resend_schedule=INFO)(connection(), messages(1), message(30, 1, 0))
+script("resent_although_accepted", duplicates=INFO, resend_schedule=INFO, never_answered=ERROR)(
+    connection(), messages(1), message(30, 1, 0)
+)
+script("resent_and_then_others", nearly="never_answered", duplicates=INFO, resend_schedule=INFO)(
+    connection(lasting=70), messages(1), message(30, 1, 0), message(62, 2, 1)
+)
 script("same_number_in_the_next_sequence", nearly="duplicates")(
     connection(), message(0, 1, 0), message(30, 1, 0, S + 1)
 )
-script("resent_too_soon", duplicates=INFO, resend_schedule=INFO)(
+script("resent_too_soon", duplicates=INFO, resend_schedule=INFO, never_answered=ERROR)(
     connection(), *(message(at, 1, 0) for at in (0, 30, 42))
 )
 script("one_number_for_two_bodies", duplicates_differ=ERROR)(
@@ -88,9 +93,13 @@ script("one_message_sent_at_two_times", duplicates_differ=ERROR)(
 script("resent_after_the_acknowledgment", nearly="resend_schedule", duplicates=INFO)(
     connection(), messages(1), ack(0.6, 1), message(30, 1, 0)
 )
-script("resent_with_a_bridged_previous_number", nearly="duplicates_differ", duplicates=INFO, resend_schedule=INFO)(
-    connection(), messages(1, 2), message(30, 2, 0)
-)
+script(
+    "resent_with_a_bridged_previous_number",
+    nearly="duplicates_differ",
+    duplicates=INFO,
+    resend_schedule=INFO,
+    never_answered=ERROR,
+)(connection(), messages(1, 2), message(30, 2, 0))
 script("one_expired_and_was_bridged", nearly="out_of_order", gap_expired=INFO)(
     connection(), message(0, 1, 0), message(1, 3, 1)
 )
@@ -218,7 +227,9 @@ script("overtaken_by_later_messages", out_of_order=ERROR, gap_expired=WARNING)(
 script("old_messages_under_an_old_sequence", nearly="sequence_regressed", duplicates=INFO, resend_schedule=INFO)(
     connection(), message(0, 1, 0, S), message(1, 1, 0, S + 5), message(30, 1, 0, S)
 )
-script("never_acknowledged", unacknowledged=INFO)(connection(lasting=20), messages(1, 2), ack(0.6, 1))
+script("never_acknowledged", unacknowledged=WARNING, never_answered=ERROR)(
+    connection(lasting=20), messages(1, 2), ack(0.6, 1)
+)
 script("the_capture_ends_before_an_answer_is_due", nearly="unacknowledged")(
     connection(lasting=10), messages(1, 2), ack(0.6, 1)
 )
@@ -363,13 +374,15 @@ script("no_tcp_window_for_ten_seconds", window_stalled=INFO)(
     watched(60, window_shut_at=us(20), window_shut_ms=10_000), messages(1)
 )
 script("no_tcp_window_for_a_moment")(watched(30, window_shut_at=us(20), window_shut_ms=9_999), messages(1))
-script("one_sequence_goes_to_two_receivers", several_receivers=WARNING)(
+script("one_sequence_goes_to_two_receivers", several_receivers=WARNING, receiver_replaced=WARNING)(
     another_receiver(), message(1, 2, 1, on=1), message(2, 3, 2, on=1)
 )
-script("a_sequence_that_is_not_its_connections_first_goes_to_two_receivers", several_receivers=WARNING)(
-    another_receiver(), message(0.5, 1, 0, S + 5), message(1, 2, 1, S + 5, on=1)
-)
+script(
+    "a_sequence_that_is_not_its_connections_first_goes_to_two_receivers",
+    several_receivers=WARNING,
+    receiver_replaced=WARNING,
+)(another_receiver(), message(0.5, 1, 0, S + 5), message(1, 2, 1, S + 5, on=1))
 script("each_sequence_goes_to_one_receiver", several_receivers=INFO)(another_receiver(), message(1, 1, 0, S + 5, on=1))
-script("two_connections_to_one_receiver", nearly="several_receivers", guids=True)(
+script("two_connections_to_one_receiver", nearly="several_receivers receiver_replaced", guids=True)(
     connection(), connection(1), messages(1), message(1, 2, 1, on=1)
 )

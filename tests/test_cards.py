@@ -70,7 +70,7 @@ def test_an_operator_goes_to_the_copy_or_else_to_the_sender_or_the_receiver(
     cause: str, outcome: str, suspected: dict[str, bool], machines: list[str]
 ) -> None:
     senders = [sender(address, suspected=is_copy) for address, is_copy in suspected.items()]
-    ends = {"session_id": "router->r", "source_queue_manager": "s"}
+    ends = {"session_id": "router->r", "source_queue_manager": "s", "receivers": []}
     assert machines_of({"cause": cause, "outcome": outcome, "senders": senders, **ends}) == machines
 
 

@@ -64,8 +64,9 @@ NOWHERE = {
             | {Outcome.DELIVERED_AFTER_REFUSAL: 4},
             {"stuck": 1},
             (
-                "1 message is stuck, to Q, and still at the end of the captures. No acknowledgment confirms any of the 4 accepted "
-                "messages. Also: 7 pending (1 of them stuck), 1 expired unseen, 3 not read, 4 delivered after refusal."
+                "1 message is stuck, to Q, and still at the end of the captures. No acknowledgment confirms any of the "
+                "4 accepted messages. Also: 7 pending (1 of them stuck), 1 expired unseen, 3 not read, 4 delivered "
+                "after refusal."
             ),
         ),
         (

@@ -92,7 +92,7 @@ _ABOUT: Mapping[Cause, _About] = {
         "acknowledged, so have the application send again what the receiver lacks.",
     ),
     Cause.NEVER_ANSWERED: _About(
-        (Kind.NEVER_ANSWERED, Outcome.UNACKNOWLEDGED),
+        (Kind.NEVER_ANSWERED,),
         "The receiver never acknowledged messages of {}",
         "Look on the receiver whether the queue exists and is transactional, and at its event log. The messages are "
         "still in the sender's outgoing queue.",
@@ -126,7 +126,7 @@ _ABOUT: Mapping[Cause, _About] = {
         "Check in the application that the transaction took effect as a whole.",
     ),
     Cause.ACKNOWLEDGMENT: _About(
-        (Kind.UNACKNOWLEDGED, Kind.SLOW_ACKNOWLEDGMENT, Kind.REPEATED_ORDER_ACK),
+        (Outcome.UNACKNOWLEDGED, Kind.UNACKNOWLEDGED, Kind.SLOW_ACKNOWLEDGMENT, Kind.REPEATED_ORDER_ACK),
         "Acknowledgments of {} were late, missing or repeated",
         "Check that the receiver's acknowledgments reach the sender.",
     ),

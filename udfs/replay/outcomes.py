@@ -104,16 +104,22 @@ class Message:
         return min((us for us in times if us is not None), default=None)
 
     @cached_property
+    def times_since_acceptance(self) -> list[int]:
+        """Returns the times of its arrivals from the accepted one on: what is refused is sent again for that alone."""
+        since = self.accepted_as.replay_order if self.accepted_as else 0
+        return [one.captured_us for one in self.arrivals if one.replay_order >= since and one.captured_us is not None]
+
+    @cached_property
     def next_resend_us(self) -> int | None:
         """Returns when its sender, which still sends it, sends it again at the latest; None if it does not.
 
         A resend says that its sender had no OrderAck until then. A sender that let the time of the next resend pass,
         while it sent other packets, may have had one on a way that no capture holds.
         """
-        times = [arrival.captured_us for arrival in self.arrivals if arrival.captured_us is not None]
+        times = self.times_since_acceptance
         if len(times) < 2 or max(times) - min(times) < LATEST_ORDER_ACK_NS // 1_000:  # noqa: PLR2004 - sent again
             return None
-        resends = min(len(times) - 1, len(RESEND_INTERVALS_S) - 1)
+        resends = min(len(self.arrivals) - 1, len(RESEND_INTERVALS_S) - 1)
         interval_us = max(RESEND_INTERVALS_S[resends] * 1_000_000, self.first.longest_us or 0)
         next_us = max(times) + interval_us
         until_us = max((one.until_us for one in self.arrivals if one.until_us is not None), default=None)

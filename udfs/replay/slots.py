@@ -142,7 +142,7 @@ def _message_row(message: Message) -> Row:
 
 def _why_unacknowledged(message: Message) -> str:
     """Says how it is known that an acknowledgment did not come: because of resends, of TCP, or of other answers."""
-    times = [arrival.captured_us for arrival in message.arrivals if arrival.captured_us is not None]
+    times = message.times_since_acceptance
     if message.next_resend_us is not None:
         first, last, next_one = (
             utc(_EPOCH + timedelta(microseconds=us)) for us in (min(times), max(times), message.next_resend_us)
