@@ -12,7 +12,19 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from random_packets import GUIDS, Result, Stored, any_packet, batch, damaged, each_alone, stored, tables
+from random_packets import (
+    GUIDS,
+    PARTS,
+    Result,
+    Stored,
+    any_packet,
+    batch,
+    damaged,
+    each_alone,
+    stored,
+    tables,
+    user_message,
+)
 from tiers import merge_needs
 from worked_examples import EXAMPLES, PUBLISHED, RECEIVER, SENDER, SID
 
@@ -47,6 +59,12 @@ def patched(packet: bytes, offset: int, code: str, value: int) -> bytes:
 def resized(packet: bytes) -> bytes:
     """Returns the packet with PacketSize set to its length."""
     return patched(packet, 8, "I", len(packet))
+
+
+def followed(packet: bytes, trailing: bytes) -> bytes:
+    """Returns the packet with more bytes after its last header, before the SessionHeader that lies at PacketSize."""
+    size = int.from_bytes(packet[8:12], "little")
+    return patched(packet[:size] + trailing + packet[size:], 8, "I", size + len(trailing))
 
 
 def agree(packets: Sequence[Stored]) -> list[Result]:
@@ -257,6 +275,56 @@ def test_a_broken_rule_is_named() -> None:
         assert row["violations"] == [violation.value for violation in violations]
     shown = {violation for _, violations in BROKEN for violation in violations}
     assert set(Violation) == shown | {V.ALLOCATION_NOT_SENT} == RULES.keys() | {V.TRAILING_BYTES, V.ALLOCATION_NOT_SENT}
+
+
+EXTENSION_HEADER = (
+    b"\x0c\x00\x00\x00"  # HeaderSize
+    b"\x00\x00\x00\x00"  # RemainingHeadersSize
+    b"\x00"  # Flags
+    b"\x00\x00\x00"  # Reserved
+)
+"""[MS-MQRR] 2.2.5.2 ExtensionHeader."""
+TRAILING = (b"\x01", bytes(4), EXTENSION_HEADER, EXTENSION_HEADER + b"more", random.Random(5).randbytes(37))
+
+
+@pytest.mark.parametrize("trailing", TRAILING)
+def test_bytes_after_the_last_header_are_a_violation_and_change_nothing_else(trailing: bytes) -> None:
+    rng = random.Random(6)
+    packets = [user_message(rng, [part for part in PARTS if rng.random() < 0.4]) for _ in range(300)]
+    before = tables([kept(packet) for packet in packets])
+    after = agree_without_bodies([followed(packet, trailing) for packet in packets])
+    for row, other in zip(before, after, strict=True):
+        assert isinstance(row, dict)
+        named = {*row["violations"], V.TRAILING_BYTES.value}
+        larger = {"packet_size": row["packet_size"] + len(trailing)}
+        assert other == row | larger | {"violations": [violation for violation in Violation if violation in named]}
+
+
+def test_damaged_packets_with_bytes_after_the_last_header_decode_alike_in_batch_and_alone() -> None:
+    rng = random.Random(7)
+    sizes = (4, 12, 16, rng.randrange(1, 60))
+    agree_without_bodies(
+        [damaged(rng, followed(any_packet(rng), rng.randbytes(rng.choice(sizes)))) for _ in range(1000)]
+    )
+
+
+def test_where_the_body_may_end_twice_bytes_after_the_last_header_decode_alike_in_batch_and_alone() -> None:
+    body = b"\1\0\0\0" * 3  # reads as a DebugHeader too
+    for packet in (message(body=body), message(body=body, debug=True), message(body=body, debug_queue=RECEIVER)):
+        allocation = packet.index(struct.pack("<II", 12, 12)) + 4
+        sizes = [patched(packet, allocation, "I", size) for size in range(40)]
+        agree_without_bodies([followed(each, trailing) for each in sizes for trailing in TRAILING])
+
+
+def test_packets_with_bytes_after_the_last_header_are_not_decoded_one_by_one() -> None:
+    rng = random.Random(8)
+    parts = [part for part in PARTS if part not in ("soap", "multi", "debug")]
+    packets = [user_message(rng, [part for part in parts if rng.random() < 0.4]) for _ in range(300)]
+    packets += [message(debug=True), message(debug_queue=RECEIVER), EXAMPLES["A"]]
+    for trailing in TRAILING:
+        whole = [followed(packet, trailing) for packet in packets]
+        assert not DecodedBatch(batch([kept(packet) for packet in whole])).parsed
+        assert not DecodedBatch(batch([stored(packet) for packet in whole])).parsed
 
 
 def test_a_body_is_found_after_its_message_size_when_the_allocated_size_was_not_sent() -> None:

@@ -318,6 +318,7 @@ class _Columns:
         """Returns the codes of the rules that each message breaks, in their declared order."""
         count = len(self.packets)
         broken = {code: rule(self.ints) for code, rule in RULES.items()}
+        broken[Violation.TRAILING_BYTES] = self.offsets["trailing_bytes"] >= 0
         for row, packet in self.alone.items():
             for code in packet.violations:
                 broken.setdefault(code, np.zeros(count, np.bool_))[row] = True

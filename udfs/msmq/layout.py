@@ -23,7 +23,7 @@ from udfs.msmq.reference import INTERNAL_PACKETS, ParsedPacket
 
 PACKET_TYPES: tuple[PacketType, ...] = tuple(PacketType)
 HeaderOffsets = dict[str, Ints]
-"""Offsets in their packets by name (header, queue name, connector type, body), -1 when absent; one element per packet.
+"""Offsets in their packets by name, of headers and what is in or after them, -1 when absent; one element per packet.
 
 `packet_type`: index in PACKET_TYPES, unknown for a packet that cannot be decoded. `raw_size`, `trailer_offset`: where
 raw stops when bodies are dropped, and where trailer then begins, -1 for null.
@@ -31,7 +31,7 @@ raw stops when bodies are dropped, and where trailer then begins, -1 for null.
 
 _NAMES = (
     *(header.name for header in wire.HEADERS),
-    *("destination_queue", "admin_queue", "response_queue", "connector_type", "body"),
+    *("destination_queue", "admin_queue", "response_queue", "connector_type", "body", "trailing_bytes"),
     *("packet_type", "raw_size", "trailer_offset"),
 )
 _TYPE = {packet_type: index for index, packet_type in enumerate(PACKET_TYPES)}
@@ -123,9 +123,13 @@ def _lay_out_user_shaped(packets: PacketBatch) -> tuple[HeaderOffsets, Bools]:
         walk.skip(r4(security[size].astype(np.int64)))
     properties = walk.header("MessagePropertiesHeader")
     walk.body(properties)
-    debug = walk.header("DebugHeader", flag(base, "has_debug_header"))
+    has_debug = flag(base, "has_debug_header")
+    debug = walk.header("DebugHeader", has_debug)
     walk.skip(wire.GUID_SIZE * (bits(debug, "debug_queue_type") == 1))
-    walk.regular &= walk.end == walk.limit
+    trailing = walk.end < walk.limit
+    walk.offsets["trailing_bytes"] = np.where(trailing, walk.end, -1)
+    # A DebugHeader may then lie nearer, after a body of MessageSize bytes: the reference tries both sizes, A-30.
+    walk.regular &= ~(trailing & has_debug & (properties["allocation_body_size"] > properties["body_size"]))
     walk.offsets["SessionHeader"] = np.where(flag(base, "has_session_header"), walk.limit, -1)
     walk.classify(properties, bits(user, "destination_queue_type"))
     return walk.offsets, walk.regular

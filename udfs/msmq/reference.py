@@ -279,7 +279,7 @@ class ParsedPacket:
         branch, end = best
         self.headers, self.columns, self.offsets = branch.headers, branch.columns, branch.offsets
         if end != self.limit:
-            self.violations.add(Violation.TRAILING_BYTES)
+            self.offsets["trailing_bytes"] = end
         if self.offsets["body_end"] < body + properties.allocation_body_size:
             self.violations.add(Violation.ALLOCATION_NOT_SENT)
         missing = range(len(self.raw), self.size - len(self.trailer or b""))
