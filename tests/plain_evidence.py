@@ -49,7 +49,7 @@ def addressed(
         ack = Ack(row["captured_ns"], row["tx_sequence_number"])
         if row["ack_type"] == "final_ack":
             ack = ack._replace(message_class=row["message_class"], message_id=row["acknowledged_message_id"])
-        for receiver, source in addressees(row, end.sender, end.receiver, senders):
+        for receiver, source in addressees(row, end.sender, end.receiver, end.far_guid, senders):
             found[receiver, source, row["tx_sequence_id"]].append(ack)
     return {name: sorted(of, key=lambda ack: ack[:2]) for name, of in found.items()}
 

@@ -31,7 +31,7 @@ def order_acks(tables: Rows) -> dict[Pair, list[Row]]:
     for row in tables["acks"]:
         if row["ack_type"] == "order_ack" and row["captured_ns"] is not None and row["stream_id"] in ends:
             end = ends[row["stream_id"]]
-            for pair in addressees(row, end["sender"], end["receiver"], senders):
+            for pair in addressees(row, end["sender"], end["receiver"], end["receiver_guid"], senders):
                 found[pair].append(row)
     return found
 

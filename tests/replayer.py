@@ -40,6 +40,8 @@ class Peers(NamedTuple):
     """Of the connection's handshake, else the one that handshakes elsewhere give to the address."""
     begun_ns: int
     mid_stream: bool
+    far_guid: str | None = None
+    """GUID of the receiver by the connection's own handshake."""
 
 
 class Receiver:
@@ -122,10 +124,11 @@ def ends(tables: Rows) -> dict[str, Peers]:
         guids = [named.get(row["connection_id"]) for named in (clients, servers)]
         source, target = guids if row["from_initiator"] else guids[::-1]
         sender, receiver = source or row["src_ip"], target or row["dst_ip"]
-        target = target or at_address.get(row["dst_ip"])
+        far_guid, target = target, target or at_address.get(row["dst_ip"])
         first = row["first_captured_at"]  # none where nothing of it was captured
         begun_ns = 1000 * (begun.get(row["connection_id"], 0) if first is None else first)
-        found[row["stream_id"]] = Peers(f"{sender}->{receiver}", sender, receiver, target, begun_ns, row["mid_stream"])
+        session = f"{sender}->{receiver}"
+        found[row["stream_id"]] = Peers(session, sender, receiver, target, begun_ns, row["mid_stream"], far_guid)
     return found
 
 
@@ -189,14 +192,20 @@ def merged(streams: dict[str, list[Row | None]], at: dict[str, Peers], opened: i
             del left[stream]
 
 
-def addressees(row: Row, sender: str, receiver: str, senders: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
+def addressees(
+    row: Row, sender: str, receiver: str, far_guid: str | None, senders: Mapping[str, set[str]]
+) -> Iterator[tuple[str, str]]:
     """Yields whom an acknowledgment from `sender` to `receiver` concerns: a receiver and an original sender.
 
     One that names no sender is for all whose messages went the other way. The acknowledging queue manager is known by
-    its GUID and by the name that its stream has for it.
+    its GUID and by the name that its stream has for it. An OrderAck that goes to another machine than the one that it
+    names is for nobody, unless messages of that one came from there.
     """
     named = row["source_guid"] if row["ack_type"] == "final_ack" else row["queue_manager_address"]
-    sources = senders.get(f"{receiver}->{sender}", set()) if named in (None, NULL) else {named}
+    there = senders.get(f"{receiver}->{sender}", set())
+    sources = there if named in (None, NULL) else {named}
+    if row["ack_type"] == "order_ack" and far_guid is not None:
+        sources = {one for one in sources if one == far_guid or one in there}
     yield from product({sender, row["source_queue_manager"]}, sources)
 
 
@@ -208,7 +217,7 @@ def order_acks(
     for row in acks:
         if row["ack_type"] == "order_ack" and row["captured_ns"] is not None:
             end = at[row["stream_id"]]
-            for pair in addressees(row, end.sender, end.receiver, senders):
+            for pair in addressees(row, end.sender, end.receiver, end.far_guid, senders):
                 found[pair].append((row["captured_ns"], row["tx_sequence_id"], row["tx_sequence_number"]))
     return found
 

@@ -71,15 +71,23 @@ def test_each_task_with_a_wheel_has_somewhere_to_run(target: str, name: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("lost", "stuck", "days", "counted"),
-    [(True, False, 0, 3), (False, True, 1, 3), (True, False, 9, 0), (False, False, 0, 0)],
+    ("lost", "stuck", "became", "days", "counted"),
+    [
+        (True, False, "passed_by", 0, 3),
+        (False, True, "pending", 1, 3),
+        (None, False, "unacknowledged", 1, 3),
+        (True, False, "passed_by", 9, 0),
+        (False, False, "not_read", 0, 0),
+    ],
 )
-def test_the_alert_counts_what_was_lost_or_is_stuck_of_late(lost: bool, stuck: bool, days: int, counted: int) -> None:
+def test_the_alert_counts_what_was_lost_stuck_or_never_acknowledged_of_late(
+    lost: bool | None, stuck: bool, became: str, days: int, counted: int
+) -> None:
     declared = RESOURCES["alerts"]["loss"]
     seen = datetime.now(UTC) - timedelta(days=days)
     connection = duckdb.connect()
-    outcome = {"lost": lost, "stuck": stuck, "numbers": 3, "last_seen_at": seen}
-    for table, own in ((OUTCOMES, outcome), (SEQUENCES, {"lost": 3 * lost, "last_captured_at": seen})):
+    outcome = {"lost": lost, "stuck": stuck, "outcome": became, "numbers": 3, "last_seen_at": seen}
+    for table, own in ((OUTCOMES, outcome), (SEQUENCES, {"lost": 3 * bool(lost), "last_captured_at": seen})):
         row = {"scope_key": "a", "tx_sequence_id": 1} | own
         schema = table.arrow
         columns = {

@@ -206,7 +206,12 @@ def test_both_examples_fail_on_what_an_operator_must_see() -> None:
     program, command, *options = shlex.split(cron)
     assert (program, command) == (PROGRAM, "nightly")
     fail_on = vars(command_parser("nightly").parse_args(options))["fail_on"]
-    assert set(fail_on if isinstance(fail_on, list | tuple) else fail_on.split(",")) == {"lost", "stuck", "unknown"}
+    assert set(fail_on if isinstance(fail_on, list | tuple) else fail_on.split(",")) == {
+        "lost",
+        "stuck",
+        "unacknowledged",
+        "unknown",
+    }
 
 
 @pytest.mark.parametrize(("code", "mail"), [(0, ""), (3, "2 messages were lost\nthe log\n")])

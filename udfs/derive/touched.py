@@ -116,9 +116,14 @@ def _of_changed_streams(
 
 
 def _of_shared_acks(tallies: pl.DataFrame, of_senders: pl.DataFrame, now: Now) -> pl.DataFrame:
-    """Returns the senders on sessions with acknowledgments that name no sender, if one is new or gone there."""
+    """Returns the senders on sessions with acknowledgments for others than the far end, if one is new or gone there.
+
+    Whom these are for depends on whose messages came on the session (`acks.pair_acks`).
+    """
     back = now.ends.select("stream_id", session_id=pl.concat_str("receiver", "sender", separator="->"))
-    for_anyone = now.acks.filter(addressee().is_null()).select("stream_id").unique().collect()
+    far_ends = now.ends.select("stream_id", "receiver_guid").lazy()
+    is_for_far_end = (addressee() == pl.col("receiver_guid")).fill_null(value=False)
+    for_anyone = now.acks.join(far_ends, on="stream_id").filter(~is_for_far_end).select("stream_id").unique().collect()
     unaddressed = back.join(for_anyone, on="stream_id", how="semi")
     changed = in_one_only(*(of.select(SENDER_THERE).unique() for of in (tallies, now.flows)))
     shared = changed.join(unaddressed, on="session_id", how="semi")

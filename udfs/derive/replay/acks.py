@@ -4,7 +4,7 @@ import polars as pl
 
 from schemas.ingest import PacketType
 from schemas.judging import ACK, ACKNOWLEDGED
-from udfs.derive.columns import ACK_PAIR, number_of, row_key, signed
+from udfs.derive.columns import ACK_PAIR, are_in, number_of, row_key, signed
 from udfs.derive.frames import derives
 from udfs.derive.replay.ends import known_guid
 from udfs.derive.replay.scopes import SENDER_THERE
@@ -30,14 +30,17 @@ def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, senders: pl.DataFrame) -> 
     `message_class` and the `message_number` of the message ID that it names.
     Messages may know the acknowledging queue manager by its GUID or by its stream's name for it, so each name makes a
     pair. A FinalAck names the original sender. An OrderAck in the direct form names no addressee: it is for all of the
-    `senders` whose messages went the other way on its session, unless these are more than MOST_SENDERS.
+    `senders` whose messages went the other way on its session, unless these are more than MOST_SENDERS. One that names
+    its addressee is for that, unless it went to a machine that is known to be another one, and from which no message of
+    the addressee came: then the addressee does not get it, and it is for nobody.
     """
     rows = (
         acks.filter(pl.col("captured_ns").is_not_null())
-        .join(ends.select("stream_id", "sender", pl.col("receiver").alias("back_to")), on="stream_id")
+        .join(ends.select("stream_id", "sender", pl.col("receiver").alias("back_to"), "receiver_guid"), on="stream_id")
         .select(
             "ack_type",
             "sender",
+            "receiver_guid",
             pl.col("source_queue_manager").alias("named_sender"),
             pl.concat_str("back_to", "sender", separator="->", ignore_nulls=True).alias("session_id"),
             addressee().alias("source_queue_manager"),
@@ -51,10 +54,15 @@ def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, senders: pl.DataFrame) -> 
     )
     names_none = pl.col("source_queue_manager").is_null()
     for_all = rows.filter(names_none).drop("source_queue_manager").join(_few_senders(senders), on="session_id")
-    paired = pl.concat([rows.filter(~names_none), for_all], how="diagonal")
+    named = rows.filter(~names_none)
+    goes_elsewhere = (pl.col("receiver_guid") != pl.col("source_queue_manager")).fill_null(value=False)
+    reaches = (
+        ~goes_elsewhere | (pl.col("message_class").is_not_null()) | are_in(named, senders.select(SENDER_THERE).unique())
+    )
+    paired = pl.concat([named.filter(reaches), for_all], how="diagonal")
     is_other = pl.col("named_sender").ne_missing(pl.col("sender"))
     by_both = [paired.with_columns(receiver="sender"), paired.filter(is_other).with_columns(receiver="named_sender")]
-    return pl.concat(by_both).drop("sender", "named_sender", "session_id")
+    return pl.concat(by_both).drop("sender", "named_sender", "session_id", "receiver_guid")
 
 
 def addressee() -> pl.Expr:
