@@ -7,16 +7,18 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from pipeline import WHOLE, ingest
-from plain_replay import Night, differences
+from plain_replay import Night, Row, differences, read
 from tiers import merge_needs
 
 from jobs import cli
 from jobs.simulator import START_NS, simulate
+from jobs.simulator.branches import TROUBLES, Trouble
 from jobs.simulator.events import SECOND, Action
 from jobs.simulator.network import Direction
 from schemas.ingest import Compression
@@ -85,10 +87,10 @@ def test_the_same_seed_writes_the_same_bytes(traffic: Traffic, tmp_path: Path) -
 def test_what_arrived_is_read_back_and_nothing_else(traffic: Traffic) -> None:
     """Some connections begin before the capture, and some sequence numbers wrap."""
     found = ingest(captures(traffic.folder), WHOLE)
-    read: dict[str, list[bytes]] = defaultdict(list)
+    packets: dict[str, list[bytes]] = defaultdict(list)
     for row in sorted(found.packets, key=lambda row: (row["stream_id"], row["stream_offset"])):
-        read[row["stream_id"]].append(row["raw"])
-    assert sorted(read.values()) == sorted(traffic.arrived)
+        packets[row["stream_id"]].append(row["raw"])
+    assert sorted(packets.values()) == sorted(traffic.arrived)
     assert found.gaps == []
     assert {row["reason"] for row in found.quarantine} <= {"incomplete_frame"}  # where a connection was cut
     assert not any(row["conflict"] for row in found.streams)
@@ -119,7 +121,7 @@ def test_every_verdict_comes_about(traffic: Traffic) -> None:
             state = row["before"] if row["accepted"] is False else [row["id"], row["no"]]
 
 
-@pytest.mark.parametrize("options", [{}, {"loss": 0.01, "begins_s": 5}])
+@pytest.mark.parametrize("options", [{}, {"troubles": True}, {"loss": 0.01, "begins_s": 5}])
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark")
 def test_tshark_finds_nothing_wrong_below_msmq(options: dict[str, Any], tmp_path: Path) -> None:
     simulate(str(tmp_path), SEED, 300, file_bytes=1 << 40, **options)
@@ -127,10 +129,10 @@ def test_tshark_finds_nothing_wrong_below_msmq(options: dict[str, Any], tmp_path
     checks = [f"{name}.check_checksum:TRUE" for name in ("tcp", "ip")]
     wrong = "_ws.malformed || _ws.short || _ws.expert.severity >= error"
     wrong += " || ip.checksum.status == 0 || tcp.checksum.status == 0"
-    read = partial(subprocess.check_output, text=True, stderr=subprocess.DEVNULL)
+    run = partial(subprocess.check_output, text=True, stderr=subprocess.DEVNULL)
     command = ["tshark", "-r", str(capture), *(part for check in checks for part in ("-o", check))]
-    assert read([*command, "-Y", wrong]) == ""
-    count = read([*command, "-Y", "tcp", "-T", "fields", "-e", "frame.number"])
+    assert run([*command, "-Y", wrong]) == ""
+    count = run([*command, "-Y", "tcp", "-T", "fields", "-e", "frame.number"])
     assert len(count.splitlines()) == sum(len(block.start) for block in records(capture))
 
 
@@ -153,3 +155,134 @@ def test_options_come_from_the_configuration(tmp_path: Path) -> None:
     assert cli.main(command) == 0
     found = Night(captures(tmp_path / "out"))
     assert len(found.messages) == 40
+
+
+class Troubled:
+    """A night of senders in trouble: the truth of each, by its trouble, and what the captures have of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.night, truth = read(folder)
+        self.scopes = {Trouble(scope["cause"]): scope for scope in truth if "cause" in scope}
+        self.others = [scope for scope in truth if "cause" not in scope]
+        self.streams = {row["stream_id"]: row for row in self.night.raw["streams"]}
+
+    def connection(self, row: Row) -> str:
+        """The TCP connection of a packet."""
+        return str(self.streams[row["stream_id"]]["connection_id"])
+
+    def outcomes(self, trouble: Trouble) -> list[tuple[int, str]]:
+        """The number and the outcome of each message of the scope, but for those that are plainly delivered."""
+        return [(row["no"], row["outcome"]) for row in self.scopes[trouble]["outcomes"]]
+
+    def messages(self, trouble: Trouble) -> list[Row]:
+        """The arrivals of the scope, in order of time."""
+        scope = self.scopes[trouble]
+        receiver = scope.get("receiving_queue_manager")
+        ends = self.night.ends
+        return [
+            row
+            for row in sorted(self.night.messages, key=lambda row: row["captured_ns"])
+            if row["source_queue_manager"] == scope["source_queue_manager"]
+            and receiver in (None, ends[row["stream_id"]].receiver_guid)
+        ]
+
+    def acks(self, trouble: Trouble) -> list[Row]:
+        """The OrderAcks of the scope's sequences, in order of time."""
+        ids = {int(row["id"]) for row in self.scopes[trouble]["rows"]}
+        acks = (row for row in self.night.raw["acks"] if row["tx_sequence_id"] in ids)
+        return sorted(acks, key=lambda row: row["captured_ns"])
+
+    def session_acks(self, trouble: Trouble) -> list[Row]:
+        """The SessionAcks on the connections of the scope's messages."""
+        connections = set(map(self.connection, self.messages(trouble)))
+        return [row for row in self.night.raw["session_acks"] if self.connection(row) in connections]
+
+    def pauses_s(self, trouble: Trouble) -> list[int]:
+        """The times between the first arrivals of one message."""
+        messages = self.messages(trouble)
+        first = [row["captured_ns"] for row in messages if row["message_id"] == messages[0]["message_id"]]
+        return [round((then - before) / SECOND) for before, then in pairwise(first)][:4]
+
+
+@pytest.fixture(scope="module", params=merge_needs([0], range(1, 12)))
+def troubled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Troubled:
+    folder = tmp_path_factory.mktemp("troubled")
+    simulate(str(folder), request.param, 200, troubles=True)
+    return Troubled(folder)
+
+
+def test_every_trouble_comes_about(troubled: Troubled) -> None:
+    assert [branch.trouble for branch in TROUBLES] == list(Trouble)
+    assert set(troubled.scopes) == set(Trouble)
+    assert "unacknowledged" not in {row["outcome"] for scope in troubled.others for row in scope.get("outcomes", ())}
+
+
+@pytest.mark.parametrize("trouble", [Trouble.FIREWALL, Trouble.NO_QUEUE, Trouble.ELSEWHERE, Trouble.CLOSING])
+def test_what_is_sent_again_and_never_acknowledged_is_unacknowledged(troubled: Troubled, trouble: Trouble) -> None:
+    rows = troubled.scopes[trouble]["rows"]
+    numbers = sorted({row["no"] for row in rows})
+    assert troubled.outcomes(trouble) == [(number, "unacknowledged") for number in numbers]
+    accepted = len(numbers)
+    assert [row["verdict"] for row in rows[:accepted]] == ["new_sequence", *["in_order"] * (accepted - 1)]
+    assert {row["verdict"] for row in rows[accepted:]} == {"duplicate"}
+    assert troubled.pauses_s(trouble) == [30, 30, 30, 300]
+    assert all(row["ongoing"] for row in troubled.scopes[trouble]["incidents"])
+
+
+def test_firewall(troubled: Troubled) -> None:
+    assert troubled.acks(Trouble.FIREWALL) == troubled.session_acks(Trouble.FIREWALL) == []
+    stream = troubled.streams[troubled.messages(Trouble.FIREWALL)[0]["stream_id"]]
+    assert stream["acked_bytes"] == stream["recovered_bytes"]
+    back = [row for row in troubled.streams.values() if row["src_ip"] == stream["dst_ip"] and row["dst_port"] == 1801]
+    assert len(back) > 4
+    assert {row["dst_ip"] for row in back} == {stream["src_ip"]}
+    assert {row["attempt"] for row in back} == {"no_answer"}
+
+
+def test_missing_queue(troubled: Troubled) -> None:
+    assert troubled.acks(Trouble.NO_QUEUE) == []
+    assert len(troubled.session_acks(Trouble.NO_QUEUE)) > 4
+
+
+def test_acknowledgments_that_go_elsewhere(troubled: Troubled) -> None:
+    acks = troubled.acks(Trouble.ELSEWHERE)
+    first = troubled.messages(Trouble.ELSEWHERE)[0]
+    sender, receiver = first["source_queue_manager"], troubled.night.ends[first["stream_id"]].receiver_guid
+    assert len(acks) > 4
+    for ack in acks:
+        ends = troubled.night.ends[ack["stream_id"]]
+        assert ends.sender == receiver
+        assert ends.receiver_guid not in (None, sender)
+        assert ack["queue_manager_address"] == sender
+
+
+def test_receiver_that_closes(troubled: Troubled) -> None:
+    assert troubled.acks(Trouble.CLOSING) == troubled.session_acks(Trouble.CLOSING) == []
+    streams = {row["stream_id"] for row in troubled.messages(Trouble.CLOSING)}
+    assert len(streams) > 4
+    assert all(troubled.streams[stream]["closed"] for stream in streams)
+
+
+def test_replaced_receiver(troubled: Troubled) -> None:
+    scope = troubled.scopes[Trouble.REPLACED]
+    (before,) = (one for one in troubled.others if one["source_queue_manager"] == scope["source_queue_manager"])
+    assert before["outcomes"] == []
+    last = before["rows"][-1]["no"]
+    assert {row["tx_sequence_number"] for row in troubled.acks(Trouble.REPLACED)} <= set(range(1, last + 1))
+    first = scope["rows"][0]
+    assert (first["prev"], first["verdict"], first["reason"]) == (last, "unknown", "no_prior_state")
+    assert {outcome for _, outcome in troubled.outcomes(Trouble.REPLACED)} == {"unknown"}
+    assert troubled.pauses_s(Trouble.REPLACED) == [30, 30, 30, 300]
+    old, new = (one["receiving_queue_manager"] for one in (before, scope))
+    ends = [troubled.night.ends[row["stream_id"]] for row in troubled.messages(Trouble.REPLACED)]
+    assert {end.receiver_guid for end in ends} == {new} != {old}
+
+
+def test_acknowledgment_that_falls(troubled: Troubled) -> None:
+    numbers = [number for number, _ in troubled.outcomes(Trouble.FALLING)]
+    sequence_id = int(troubled.scopes[Trouble.FALLING]["outcomes"][0]["id"])
+    *_, high, low = (row for row in troubled.acks(Trouble.FALLING) if row["tx_sequence_id"] == sequence_id)
+    assert high["captured_ns"] + 20 * SECOND < low["captured_ns"]
+    assert numbers == list(range(low["tx_sequence_number"] + 1, high["tx_sequence_number"] + 1))
+    assert {outcome for _, outcome in troubled.outcomes(Trouble.FALLING)} == {"contradicted"}
+    assert {row["verdict"] for row in troubled.scopes[Trouble.FALLING]["rows"]} == {"new_sequence", "in_order"}

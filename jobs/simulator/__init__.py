@@ -7,18 +7,20 @@ in the middle of connections and end early; the truth then is what the remaining
 set-ups are never lost, so the truth knows which queue managers a reader can name.
 """
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
 
 from jobs.simulator import demo
-from jobs.simulator.branches import BRANCHES, RANDOM_FAULTS, SITUATIONS, Fault
+from jobs.simulator.branches import BRANCHES, RANDOM_FAULTS, SITUATIONS, TROUBLES, Branch, Fault
 from jobs.simulator.capture import SETTLED_NS, Blindness, RingBuffer, Tap
 from jobs.simulator.events import SECOND, Events, Faults
 from jobs.simulator.managers import Receiver, Router, Sender
 from jobs.simulator.near_end import NearEnd
 from jobs.simulator.network import Network
+from jobs.simulator.troubles import TroubledSender
 from jobs.simulator.truth import TRUTH, Truth
 from jobs.simulator.world import World
 from schemas.replay import FindingKind
@@ -36,6 +38,7 @@ _MESSAGES_PER_SENDER, _MOST_SENDERS = 5_000, 240
 _RECEIVERS = 2
 _SHARED, _BALANCED = 7, 8
 """Numbers, in their address, of receivers that are not alone there."""
+_FEWEST_IN_TROUBLE = 12  # messages, of which half are acknowledged before some troubles begin
 _STEP_AFTER_NS = 20 * SECOND
 _SKEW_NS, _NEAR_LOSS = 7 * SECOND, 0.01
 
@@ -54,6 +57,7 @@ def simulate(
     ends_s: int | None = None,
     largest_sender: float = 0.0,
     situations: bool = False,
+    troubles: bool = False,
     mirrored: bool = False,
     both_ends: bool = False,
     clock_step_s: float = 0.0,
@@ -68,9 +72,11 @@ def simulate(
     that the first sender sends; 0 gives every sender the same. `situations`: add senders that are cloned, that go back
     to a snapshot, whose receiver was refusing when the capture began or stops taking packets for a while, that fail to
     connect, whose messages are returned, whose receiver is not alone at its address, or alternates with another one
-    there, and whose acknowledgments go to another address. `mirrored`: every frame is captured twice. `both_ends`:
-    captures of the senders' end as well, before address translation, by a clock that is 7 s ahead, which loses some
-    frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many seconds.
+    there, and whose acknowledgments go to another address. `troubles`: add senders that get no acknowledgments, each
+    for another reason, and one whose acknowledgments fall; whatever `messages` says, each sends some. `mirrored`: every
+    frame is captured twice. `both_ends`: captures of the senders' end as well, before address translation, by a clock
+    that is 7 s ahead, which loses some frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many
+    seconds.
     `is_demo`: tell the story of `jobs.simulator.demo`, which decides messages, bodies, disorder and senders,
     and write a file of their names, too.
 
@@ -110,14 +116,17 @@ def simulate(
         if is_demo:
             (folder / NAMES).write_text(demo.populate(world), encoding="utf-8")
         else:
-            _populate(world, messages, largest_sender, Faults(rng, disorder, RANDOM_FAULTS), situations=situations)
+            branches = BRANCHES + SITUATIONS * situations + TROUBLES * troubles
+            _populate(world, branches, messages, largest_sender, Faults(rng, disorder, RANDOM_FAULTS))
         tap.at_end = partial(events.after, 2 * SETTLED_NS, events.stop)  # by then its packets are delivered and judged
         events.run()
         # Nothing tells a clock's step forward from a time in which packets waited.
         truth.write(with_outcomes=blindness.is_whole, with_findings=blindness.is_whole and clock_step_s <= 0)
 
 
-def _populate(world: World, messages: int, largest_sender: float, faults: Faults[Fault], *, situations: bool) -> None:
+def _populate(
+    world: World, branches: Sequence[Branch], messages: int, largest_sender: float, faults: Faults[Fault]
+) -> None:
     """Starts the senders, which together send `messages` transactional messages, and the routers they need."""
     rng, events = world.rng, world.events
     receivers = [Receiver(rng, events, index) for index in range(_RECEIVERS)]
@@ -125,16 +134,19 @@ def _populate(world: World, messages: int, largest_sender: float, faults: Faults
     named_ns = max(START_NS, world.begins_ns)
     for router in routers:
         events.at(named_ns, router.link.connect)
-    branches = BRANCHES + SITUATIONS if situations else BRANCHES
     shared = [Receiver(rng, events, _SHARED) for branch in branches if branch.shares_address]
     balanced = [Receiver(rng, events, _BALANCED) for branch in branches if branch.is_balanced for _ in range(2)]
     count = min(max(len(branches), messages // _MESSAGES_PER_SENDER), _MOST_SENDERS)
     first = int(messages * largest_sender)
     for index in range(count):
         quota = (messages - first) // count + (index < (messages - first) % count) + (first if index == 0 else 0)
-        if quota:
+        branch = branches[index % len(branches)]
+        if branch.trouble is not None:
+            enough = max(quota, _FEWEST_IN_TROUBLE)
+            troubled = TroubledSender(world, index, routers[0], enough, branch, branch.trouble)
+            events.at(named_ns + (index + 1) * _STAGGER_NS, troubled.start)
+        elif quota:
             at = index // 2 % _RECEIVERS
-            branch = branches[index % len(branches)]
             own = balanced if branch.is_balanced else shared if branch.shares_address else []
             receiver = own.pop() if own else receivers[at]
             beside = own.pop() if own and branch.is_balanced else None

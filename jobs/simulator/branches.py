@@ -34,6 +34,17 @@ class FirstTry(Enum):
     OTHER_VERSION = auto()  # the receiver answers in another version of the protocol
 
 
+class Trouble(Enum):
+    """Lists what keeps acknowledgments from a sender; each has the name of its cause in truth.json."""
+
+    FIREWALL = "cannot_connect"  # the receiver answers nothing, and its own connections to the sender are not answered
+    NO_QUEUE = "never_answered"  # the receiver takes packets, but drops the messages
+    ELSEWHERE = "acknowledged_elsewhere"  # it sends acknowledgments to another queue manager
+    CLOSING = "closed_by_receiver"  # it closes each connection right after the messages
+    REPLACED = "receiver_replaced"  # at half, another queue manager without a state answers at its address
+    FALLING = "acknowledgment_fell"  # at half, it is restored, and acknowledges less than before
+
+
 RANDOM_FAULTS = tuple(fault for fault in Fault if fault is not Fault.VANISHED)
 """Those after which a sender gets on by itself."""
 
@@ -103,6 +114,8 @@ class Branch:
     """Its receiver sends acknowledgments to another address of it, on a connection of their own."""
     is_reverted: bool = False
     """After two thirds it goes back to a snapshot of one third, and uses numbers and MessageIDs again."""
+    trouble: Trouble | None = None
+    """What keeps acknowledgments from it; it sends few messages, and no fault strikes it."""
 
     @property
     def shares_numbers(self) -> bool:
@@ -112,7 +125,7 @@ class Branch:
     @property
     def needs_names(self) -> bool:
         """Returns whether a replay must know the queue managers' names to judge the messages as the truth does."""
-        return self.is_routed or self.shares_numbers
+        return self.is_routed or self.shares_numbers or self.trouble is not None
 
 
 _DIRECT, _PRIVATE = QueueType.DIRECT, QueueType.PRIVATE_ON_DESTINATION
@@ -151,3 +164,13 @@ SITUATIONS = (
     Branch((_PRIVATE,), is_answered_elsewhere=True),
 )
 """Senders with whom something is wrong for good, or for a while."""
+_PLAIN = Habits((1, 1, 2, 3), 1.0, 0.0, final_ack_share=0.0, short_lived_share=0.0, express_share=0.0)
+TROUBLES = (
+    Branch(trouble=Trouble.FIREWALL, habits=_PLAIN),
+    Branch((_PRIVATE,), trouble=Trouble.NO_QUEUE, habits=_PLAIN),
+    Branch((_PRIVATE,), trouble=Trouble.ELSEWHERE, habits=_PLAIN),
+    Branch(trouble=Trouble.CLOSING, habits=_PLAIN),
+    Branch(trouble=Trouble.REPLACED, habits=_PLAIN),
+    Branch((_PRIVATE,), trouble=Trouble.FALLING, habits=_PLAIN),
+)
+"""Senders whose messages arrive and are not acknowledged, or no longer."""

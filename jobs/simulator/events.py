@@ -21,7 +21,7 @@ class Events:
         """Starts at `start_ns` without any action."""
         self.now = start_ns
         self._heap: list[tuple[int, int, Action, tuple[Any, ...]]] = []
-        self._count = 0
+        self._count = self._idle = 0
 
     def at(self, time_ns: int, action: Action, *arguments: Any) -> None:
         """Schedules an action; actions at one time run in the order in which they were scheduled."""
@@ -32,16 +32,26 @@ class Events:
         """Schedules an action after a delay."""
         self.at(self.now + delay_ns, action, *arguments)
 
+    def while_busy(self, delay_ns: int, action: Action, *arguments: Any) -> None:
+        """Schedules an action after a delay; it does not take place when only such actions are left."""
+        self._idle += 1
+        self.after(delay_ns, self._run_idle, action, *arguments)
+
+    def _run_idle(self, action: Action, *arguments: Any) -> None:
+        self._idle -= 1
+        action(*arguments)
+
     def run(self) -> None:
-        """Runs until no action is left."""
+        """Runs until no action is left, or only those of `while_busy`."""
         heap = self._heap
-        while heap:
+        while len(heap) > self._idle:
             self.now, _, action, arguments = heappop(heap)
             action(*arguments)
 
     def stop(self) -> None:
         """Drops all actions that are left."""
         self._heap.clear()
+        self._idle = 0
 
 
 class Faults(Generic[_Kind]):

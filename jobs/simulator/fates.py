@@ -5,6 +5,7 @@ receiver's true state, and nothing of captures.
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -45,13 +46,20 @@ class Fates:
     arrivals: list[Arrival] = field(default_factory=list)
     unread: set[_Message] = field(default_factory=set)
     """Accepted messages that left their queue unread."""
+    taken_back: set[_Slot] = field(default_factory=set)
+    """Numbers that were acknowledged, until the receiver acknowledged less."""
+    still_sent: Callable[[], Collection[_Message]] = tuple
+    """Returns the messages that their sender will send again, when the simulation has ended."""
+    is_assumed: bool = False
+    """The receiver has no state, and no message says that it needs none: nobody knows what it takes."""
     begins_captured: bool = True
     """The receiver had no state before the first arrival."""
 
     @property
     def is_exact(self) -> bool:
         """Returns whether a reader of the whole capture knows the state before every arrival, as `outcomes` does."""
-        return self.begins_captured and bool(self.arrivals) and self.arrivals[0].previous == 0
+        begins = self.begins_captured and bool(self.arrivals) and self.arrivals[0].previous == 0
+        return begins or self.is_assumed
 
     def arrived(self, arrival: Arrival) -> None:
         """Adds an arrival."""
@@ -66,9 +74,10 @@ class Fates:
 
         `mid` is None for a number that never arrived. Right only where `is_exact`.
         """
+        became = self._unknown() if self.is_assumed else self._became()
         rows = [
             {"id": str(sequence_id), "no": number, "mid": ordinal, "outcome": outcome}
-            for (sequence_id, number, ordinal, _), outcome in self._became()
+            for (sequence_id, number, ordinal, _), outcome in became
         ]
         return sorted(rows, key=lambda row: (int(row["id"]), row["no"], row["mid"] or -1))
 
@@ -106,7 +115,7 @@ class Fates:
         rows = []
         for sequence_id, counts in found.items():
             figures = {name: sum(counts[outcome] for outcome in words) for name, words in INCIDENT.items()}
-            ongoing = figures["pending"] > 0 or sequence_id == last
+            ongoing = figures["pending"] > 0 or counts["unacknowledged"] > 0 or sequence_id == last
             rows.append({"id": sequence_id, **figures, "ongoing": ongoing})
         return rows
 
@@ -126,6 +135,9 @@ class Fates:
         displaced = {key for key, outcome in self._became() if outcome == "displaced"}
         places = [place for place, one in enumerate(self.arrivals) if one.message in displaced]
         return bool(places) and not any(one.accepted for one in self.arrivals[places[-1] + 1 :])
+
+    def _unknown(self) -> list[tuple[tuple[int, int, int | None, int], str]]:
+        return [(key, "unknown") for key in {one.message for one in self.arrivals}]
 
     def _became(self) -> list[tuple[tuple[int, int, int | None, int], str]]:
         """Returns the outcome of each message that was not plainly delivered, and of each number that never arrived."""
@@ -158,20 +170,19 @@ class Fates:
             accepted_by[sequence_id, number].add(ordinal)
             state = sequence_id, number
         final = state or (0, 0)
+        resent = {key for key in self.still_sent() if refusals[key]}
         rows: list[tuple[tuple[int, int, int | None, int], str]] = []
         for key in acceptances.keys() | refusals.keys():
             slot = key[:2]
             if acceptances[key]:
-                twice, unread = acceptances[key] > 1, key in self.unread
-                outcome = (
-                    "delivered_twice"
-                    if twice
-                    else "not_read"
-                    if unread
-                    else "delivered_after_refusal"
-                    if key in after_refusal
-                    else "delivered"
+                holds = (
+                    ("contradicted", slot in self.taken_back),
+                    ("delivered_twice", acceptances[key] > 1),
+                    ("not_read", key in self.unread),
+                    ("unacknowledged", key in resent),
+                    ("delivered_after_refusal", key in after_refusal),
                 )
+                outcome = next((name for name, is_so in holds if is_so), "delivered")
             elif accepted_by.get(slot):
                 outcome = "displaced"
             elif slot in gap:

@@ -110,6 +110,12 @@ class Incoming:
 
         stream.answer(packet, stream.acknowledged, *incoming, recoverable=False, seen_on=seen_on)
 
+    def restore(self, number: int) -> None:
+        """Goes back to the state after this number of the current sequence, all of which has been acknowledged."""
+        sequence_id, last = self.state
+        self.fates.taken_back |= {(sequence_id, taken) for taken in range(number + 1, last + 1)}
+        self.state = sequence_id, number
+
     def send_final_acks(self) -> None:
         """Sends the FinalAcks that have not arrived."""
         for ordinal in list(self._final_acks):
@@ -136,7 +142,7 @@ class Incoming:
         ordinal = self._receiver.next_ordinal()
         message_class = self._rng.choice(_LEFT_UNREAD)
         if message_class != MessageClass.MQMSG_CLASS_ACK_RECEIVE:
-            self.fates.unread.add((message.sequence_id, message.number, message.ordinal, message.content))
+            self.fates.unread.add(message.identity)
         packet = build.final_ack(
             self._receiver.guid,
             sender=self._source,

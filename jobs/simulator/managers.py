@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from jobs.simulator import build
-from jobs.simulator.branches import Branch, Fault
+from jobs.simulator.branches import Branch, Fault, Trouble
 from jobs.simulator.capture import Seen
 from jobs.simulator.events import MILLISECOND, SECOND, Action, Events, Faults, nothing
 from jobs.simulator.incoming import Incoming
@@ -111,6 +111,8 @@ def _arrive(session: Session, message: Message, previous: int) -> None:
 class Sender:
     """Commits transactions until its quota is used up and all is acknowledged."""
 
+    _stream_type = Stream
+
     def __init__(
         self,
         world: World,
@@ -186,12 +188,13 @@ class Sender:
                 incoming = original.streams[number].incoming
             else:
                 name = part[0].destination_queue if len(parts) > 1 else None
-                verdicts = world.truth.verdicts(self.guid, name, by_queue=not branch.shares_numbers)
+                own = receiver.guid if branch.trouble is Trouble.REPLACED else None
+                verdicts = world.truth.verdicts(self.guid, name, by_queue=not branch.shares_numbers, receiver=own)
                 for each in self._receivers:
                     incoming = Incoming(world.events, world.rng, self.guid, each, verdicts)
                     self._incoming[each.guid].append(incoming)
                     world.truth.fates(verdicts, incoming.fates)
-            stream = Stream(world.events, incoming, part, self._next_sequence_id, self._answer)
+            stream = self._stream_type(world.events, incoming, part, self._next_sequence_id, self._answer)
             stream.take_express = self._return if branch.is_full else nothing
             streams.append(stream)
         return streams
@@ -303,7 +306,7 @@ class Sender:
         if self._is_clone:
             self.find(FindingKind.TWO_ADDRESSES)
         for stream, incoming in zip(self.streams, self._incoming.get(self.link.far.guid, ()), strict=False):
-            stream.incoming = incoming
+            stream.incoming, stream.judge = incoming, incoming.verdicts.judge
         for stream in self.streams:
             stream.session = session
             stream.resend(session)

@@ -335,22 +335,23 @@ class Connection:
 
         self.up.control(SYN, answer)
 
-    def close(self, then: Action, *, reset: bool = False) -> None:
+    def close(self, then: Action, *, reset: bool = False, by_acceptor: bool = False) -> None:
         """Finishes when all that was sent has arrived, then calls `then`; nothing may be written any more."""
+        first, second = (self.down, self.up) if by_acceptor else (self.up, self.down)
 
         def closed() -> None:
-            self.up.control(ACK, then)
+            first.control(ACK, then)
 
         def answer() -> None:
-            self.down.control(FIN | ACK, closed)
+            second.control(FIN | ACK, closed)
 
         def finish() -> None:
             if self._quiet_ns() > self._events.now:
                 self._events.at(self._quiet_ns(), finish)
             elif reset:
-                self.up.control(RST | ACK, then)
+                first.control(RST | ACK, then)
             else:
-                self.up.control(FIN | ACK, answer)
+                first.control(FIN | ACK, answer)
 
         finish()
 

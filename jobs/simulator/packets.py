@@ -116,6 +116,11 @@ class Message:
         """A hash of what tells it apart from another message with the same MessageID."""
         return hash((self.sent_at_s, self.body, self.transaction_flags))
 
+    @property
+    def identity(self) -> tuple[int, int, int, int]:
+        """TxSequenceID, number, MessageID and content."""
+        return self.sequence_id, self.number, self.ordinal, self.content
+
     def has_expired(self, now_s: int) -> bool:
         """Returns whether its TimeToReachQueue is over, [MS-MQMQ] 2.2.19.1."""
         return now_s - self.sent_at_s > self.time_to_reach_s

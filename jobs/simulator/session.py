@@ -19,6 +19,8 @@ _ACK_FLAGS = 32  # recoverable messages that one SessionHeader can acknowledge
 _RECOVERABLE_ACK_NS = 500 * MILLISECOND
 _ACK_TIMEOUT_NS = 20 * SECOND
 _HAS_SESSION_HEADER = 0x10
+_NEVER_NS = 1 << 63
+_SYN_S = 0, 3, 9  # after the first attempt
 _OTHER_VERSION = b"\x11"  # the first byte of a BaseHeader; it is 0x10, [MS-MQMQ] 2.2.19.1
 
 
@@ -87,6 +89,10 @@ class Side:
         """Sends no SessionAck for a while; then calls `held` with the time since the first packet, if still open."""
         self._silent_until_ns, self._first_held_ns = self._events.now + duration_ns, 0
         self._events.at(self._silent_until_ns, self._release, held)
+
+    def mute(self) -> None:
+        """Sends no SessionAck any more."""
+        self._silent_until_ns = _NEVER_NS
 
     def _release(self, held: Callable[[int], None]) -> None:
         if self.session.open and self._first_held_ns:
@@ -169,6 +175,17 @@ class Session:
             packets = (self.near, build.establish_connection(client, server)), (self.far, answer)
             self._exchange(packets * (how is not FirstTry.SILENT), partial(self.connection.close, nothing))
 
+    def call(self) -> None:
+        """Sends the same SYN several times, without an answer."""
+        up, isn = self.connection.up, self.connection.up.sent
+
+        def syn() -> None:
+            up.sent = isn
+            up.control(SYN, nothing)
+
+        for wait_s in _SYN_S:
+            self.events.after(wait_s * SECOND, syn)
+
     def _exchange(self, packets: Sequence[tuple[Side, bytes]], then: Action) -> None:
         """Connects, sends these packets, each when the one before it has arrived, and calls `then`."""
         left = iter(packets)
@@ -189,10 +206,10 @@ class Session:
         self.connection.is_opening = False
         then(self)
 
-    def close(self, then: Action, *, reset: bool = False) -> None:
+    def close(self, then: Action, *, reset: bool = False, by_acceptor: bool = False) -> None:
         """Stops sending; calls `then` when all that was sent has arrived and the connection is closed."""
         self.open = False
-        self.connection.close(then, reset=reset)
+        self.connection.close(then, reset=reset, by_acceptor=by_acceptor)
 
     def cut(self, then: Action) -> None:
         """Drops the connection with everything under way, and calls `then`."""
@@ -215,6 +232,10 @@ class Session:
             opened()
             self.connection.down.announce(is_open=True)
             self.pump()
+
+    def has_room_for(self, count: int) -> bool:
+        """Returns whether the window allows so many more messages."""
+        return self.near.unacknowledged + count <= _WINDOW
 
     def left(self) -> list[tuple[Message, int]]:
         """Returns the messages that the peer has not acknowledged, then those not yet sent."""

@@ -44,6 +44,8 @@ class Stream:
         """`vanished` is the number of a message that is gone, though all later ones depend on it."""
         self.loses_order_ack = False
         self.take_express: Action = nothing
+        self.keeps_sequence = False
+        """No new sequence begins when nothing is left to be acknowledged."""
         self.silent_until_ns = 0
         """Time until which the receiver's OrderAcks are lost."""
         self._events = events
@@ -77,7 +79,10 @@ class Stream:
         """Starts the timer after which everything unacknowledged is resent."""
         self._resend_timer += 1
         interval = _RESEND_S[min(self._resends, len(_RESEND_S) - 1)] * SECOND
-        self._events.after(interval, self._order_ack_timeout, self._resend_timer)
+        self._wait(interval, self._order_ack_timeout, self._resend_timer)
+
+    def _wait(self, delay_ns: int, action: Action, *arguments: Any) -> None:
+        self._events.after(delay_ns, action, *arguments)
 
     def resend(self, session: Session) -> None:
         """Resends what is unacknowledged and has not expired; each message names the one before it in the table."""
@@ -108,7 +113,7 @@ class Stream:
         self._resends = 0
         if self.unacknowledged:
             self.expect_order_ack()
-        else:
+        elif not self.keeps_sequence:
             self.begin_sequence()
 
     def arrive(self, session: Session, message: Message, previous: int) -> None:

@@ -2,9 +2,10 @@
 
 Of a whole capture also what became of each message, `outcomes`, what they add up to by sequence, `incidents`, and which
 situations of the sender must be found, `findings`. Where messages came from more than one address, `senders` says of
-each which machine it is, and what was sent from there. Where a balancer split the messages over several receivers, each
-has a state of its own, but the contract judges them as one queue: there stands only what one of them accepted,
-`delivered`, which nobody may call lost.
+each which machine it is, and what was sent from there. Where messages were not acknowledged, or an acknowledgment fell,
+`cause` says why; a sender whose receiver was replaced has a scope for each `receiving_queue_manager`. Where a balancer
+split the messages over several receivers, each has a state of its own, but the contract judges them as one queue: there
+stands only what one of them accepted, `delivered`, which nobody may call lost.
 """
 
 import json
@@ -141,14 +142,22 @@ class Truth:
         self._fates: dict[int, list[Fates]] = defaultdict(list)
         self._findings: dict[int, set[FindingKind] | None] = defaultdict(set)
         self._seen: dict[UUID, Seen] = defaultdict(dict)
+        self._causes: dict[int, str] = {}
         self._copies: set[tuple[str, str]] = set()
         self.files = ExitStack()
 
-    def verdicts(self, source: UUID, destination_queue: str | None, *, by_queue: bool) -> Verdicts:
-        """Returns the verdicts of a scope; `destination_queue` is given where the sender has several scopes."""
+    def verdicts(
+        self, source: UUID, destination_queue: str | None, *, by_queue: bool, receiver: UUID | None = None
+    ) -> Verdicts:
+        """Returns the verdicts of a scope.
+
+        `destination_queue` and `receiver` are given where the sender has several scopes because it has several of them.
+        """
         scope = {"source_queue_manager": str(source)}
         if destination_queue is not None:
             scope["destination_queue"] = destination_queue
+        if receiver is not None:
+            scope["receiving_queue_manager"] = str(receiver)
         rows = self.files.enter_context(TemporaryFile("w+", dir=self._folder))  # noqa: SIM115 - the stack closes it
         verdicts = Verdicts(rows, self._seen[source], by_queue=by_queue)
         self._scopes.append((scope, rows, verdicts))
@@ -166,6 +175,10 @@ class Truth:
         """Notes a finding on a scope's sender; None says that more may be found of it, until the next call."""
         found = self._findings[id(verdicts)] or set()
         self._findings[id(verdicts)] = None if kind is None else found | {kind}
+
+    def caused(self, verdicts: Verdicts, cause: str) -> None:
+        """Notes why the messages of a scope were not acknowledged, or less than before."""
+        self._causes[id(verdicts)] = cause
 
     def _reached(self, verdicts: Verdicts) -> list[Fates]:
         """Returns what became of a scope's messages at each receiver that got some."""
@@ -186,7 +199,9 @@ class Truth:
             return {"delivered": sorted(set().union(*(fates.delivered() for fates in reached)))}
         if not (reached and reached[0].is_exact):
             return {}
-        return {"outcomes": reached[0].outcomes(), "incidents": reached[0].incidents()}
+        cause = self._causes.get(id(verdicts))
+        became = {"outcomes": reached[0].outcomes(), "incidents": reached[0].incidents()}
+        return became | ({} if cause is None else {"cause": cause})
 
     def _sent_by(self, source: str, verdicts: Verdicts, *, with_outcomes: bool) -> dict[str, Any]:
         """Returns the machines that sent the messages of a scope, if there are several, the one seen first first.

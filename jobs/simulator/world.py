@@ -115,6 +115,10 @@ class Link:
         """Fails to open a session."""
         self._new_session(is_open=False).fail(how, self._near, self.far.guid)
 
+    def call(self) -> None:
+        """Tries to connect to a host that never answers."""
+        self._new_session(is_open=False).call()
+
     def go_on(self) -> Session:
         """Returns a session that was there before the simulation; `begin` continues it."""
         return self._new_session(is_open=True)
@@ -123,10 +127,12 @@ class Link:
         """Uses a session from now on."""
         session.begin(self._begin)
 
-    def close(self, session: Session, pause_ns: int | None = None, *, reset: bool = False) -> None:
+    def close(
+        self, session: Session, pause_ns: int | None = None, *, reset: bool = False, by_acceptor: bool = False
+    ) -> None:
         """Closes the session when all that was sent has arrived; reconnects after the pause, if there is one."""
         self.session = None
-        session.close(partial(self._again, pause_ns), reset=reset)
+        session.close(partial(self._again, pause_ns), reset=reset, by_acceptor=by_acceptor)
 
     def cut(self, session: Session, pause_ns: int) -> None:
         """Drops the session, if it is still the current one, with everything under way; reconnects after the pause."""

@@ -28,6 +28,7 @@ def run(config: Config) -> Summary:
             begins_s=config.capture_begins_s,
             ends_s=config.capture_ends_s or None,
             situations=config.situations,
+            troubles=config.troubles,
             both_ends=config.both_ends,
             mirrored=config.mirrored,
             clock_step_s=-config.clock_step_s,
