@@ -14,7 +14,7 @@ from plain_replay import CLOCK_STEP, WHOLE, Row, read, simulated
 from replay_tables import Replayed
 
 from jobs.simulator import demo, simulate
-from jobs.simulator.branches import Branch, Fault
+from jobs.simulator.branches import Branch, Fault, Trouble
 from schemas.outcomes import LOST
 from schemas.replay import FindingKind as K
 
@@ -70,13 +70,17 @@ class Told:
         return list(filter(is_known, self.scopes))
 
     @cached_property
-    def outcomes(self) -> dict[tuple[str, str], Counter[Fate]]:
-        """By source and queue of each scope, all outcomes but `delivered`."""
+    def outcomes(self) -> dict[tuple[str, str, str], Counter[Fate]]:
+        """By source, queue and receiver of each scope, all outcomes but `delivered`."""
         named = {
-            row["scope_key"]: (row["source_queue_manager"], row["destination_queue"])
+            row["scope_key"]: (
+                row["source_queue_manager"],
+                row["destination_queue"],
+                row["session_id"].rpartition("->")[2],
+            )
             for row in self.replayed.verdicts.to_dicts()
         }
-        found: dict[tuple[str, str], Counter[Fate]] = {name: Counter() for name in named.values()}
+        found: dict[tuple[str, str, str], Counter[Fate]] = {name: Counter() for name in named.values()}
         for row in self.replayed.outcomes.to_dicts():
             ordinal = row["message_id"] and int(row["message_id"].rpartition("\\")[2])
             for number in range(row["tx_sequence_number"], row["tx_sequence_number"] + row["numbers"]):
@@ -109,7 +113,10 @@ class Told:
             yield from (f"{source}: {fate}" for fate in lost if fate[:3] in delivered)
             if is_known(scope):
                 expected = Counter((row["id"], row["no"], row["mid"], row["outcome"]) for row in scope["outcomes"])
-                own = [fates for (_, to), fates in of_source.items() if queue in (None, to)]
+                receiver = scope.get("receiving_queue_manager")
+                own = [
+                    fates for (_, to, at), fates in of_source.items() if queue in (None, to) and receiver in (None, at)
+                ]
                 if own != [expected]:
                     yield f"{source} {queue}: {[(expected - one, one - expected) for one in own]}"
 
@@ -121,6 +128,14 @@ class Told:
                 if found != OF_CONNECTIONS.intersection(scope["findings"]):
                     yield f"{scope['source_queue_manager']}: {found}, not {scope['findings']}"
 
+    def wrong_causes(self) -> Iterator[str]:
+        """Yields scopes in trouble without an incident of that cause, and incidents of such a cause elsewhere."""
+        causes = {trouble.value for trouble in Trouble}
+        for scope in (one for one in self.scopes if "outcomes" in one):
+            found = {row["cause"] for row in self.of(scope)} & causes
+            if found != ({scope["cause"]} if "cause" in scope else set()):
+                yield f"{scope['source_queue_manager']}: {found}, not {scope.get('cause')}"
+
     def wrong_incidents(self) -> Iterator[str]:
         """Yields what incidents say of senders, and of what goes on, that is not the truth."""
         ends = {row["address"]: row for scope in self.scopes for row in scope.get("senders", ())}
@@ -130,10 +145,12 @@ class Told:
     def of(self, scope: Row) -> list[Row]:
         """Returns the incidents of a scope in the order of their sequences."""
         source, queue = scope["source_queue_manager"], scope.get("destination_queue")
+        receiver = scope.get("receiving_queue_manager")
 
         def is_own(row: Row) -> bool:
             queues = None, *row["destination_queues"], row["scope_key"].rpartition(" ")[2]
-            return row["source_queue_manager"] == source and queue in queues
+            is_to = receiver is None or receiver in row["scope_key"]
+            return row["source_queue_manager"] == source and queue in queues and is_to
 
         return sorted(filter(is_own, self.incidents), key=lambda row: int(row["tx_sequence_id"]))
 

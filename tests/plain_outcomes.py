@@ -260,8 +260,10 @@ def outcomes(
                 alone, first = len(arrivals) == 1, arrivals[0]
                 cut = (first["stream_id"], first["stream_offset"]) in not_arrived
                 first["cut_off"] = alone and cut and first["covered_at"] is None
-                for arrival in arrivals if said else ():
-                    arrival["in_vain"] = (arrival["stream_id"], arrival["stream_offset"]) in said.in_vain
+                for arrival in arrivals:
+                    arrival["in_vain"] = (
+                        said is not None and (arrival["stream_id"], arrival["stream_offset"]) in said.in_vain
+                    )
                 first["never_acknowledged"] = said and is_unacknowledged(arrivals, said, not_arrived, is_firm)
             for name, arrivals in messages.items():
                 twice = times[arrivals[0]["source_queue_manager"], *name] > 1

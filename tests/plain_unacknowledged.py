@@ -27,6 +27,10 @@ class Answers(NamedTuple):
     """When the sender of each stream was heard last, on any stream."""
     heard_ns: dict[str, int]
     """The same of its receiver."""
+    acked: dict[tuple[str, str], int]
+    """The highest sequence that was acknowledged, by session and source."""
+    states: dict[str, int]
+    """The sequence of the last state of each scope."""
     longest_us: dict[tuple[str, int], int]
     """The longest time between two arrivals of one message, by scope and sequence."""
 
@@ -38,17 +42,20 @@ def key_of(row: Row) -> Key:
 def answers(tables: Rows) -> Answers:
     verdicts = tables["verdicts"]
     seen = watched(tables)
+    answered = order_acks(tables)
     overdue = set()
     for row in verdicts:
-        until, whole = seen.get((row["session_id"], row["source_queue_manager"]), (0, False))
-        due = row["captured_ns"] is not None and until - row["captured_ns"] > LATEST_NS
+        last_ns, whole = seen.get((row["session_id"], row["source_queue_manager"]), (0, False))
+        due = row["captured_ns"] is not None and last_ns - row["captured_ns"] > LATEST_NS
+        acks = answered.get((row["session_id"].rpartition("->")[2], row["source_queue_manager"]), [])
+        due = due and any(ack["captured_ns"] < row["captured_ns"] + LATEST_NS for ack in acks)
         if row["accepted"] and row["acknowledged_at"] is None and whole and due and row["evidence"] != "contradicted":
             overdue.add(key_of(row))
     until: dict[str, int] = defaultdict(int)
     for row in tables["stream_ends"]:
         until[row["sender"]] = max(until[row["sender"]], row["last_ns"] or 0)
     ends = {row["stream_id"]: row for row in tables["stream_ends"]}
-    times: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    times: dict[tuple[str, int, tuple[object, ...]], list[int]] = defaultdict(list)
     for row in verdicts:
         if row["captured_at"] is not None:
             message = row["tx_sequence_number"], row["message_id"], row["content_hash"], row["source_queue_manager"]
@@ -57,12 +64,23 @@ def answers(tables: Rows) -> Answers:
     for (scope, sequence, _), all_of in times.items():
         in_order = sorted(all_of)
         for before, after in pairwise(in_order):
-            longest[scope, sequence] = max(longest[scope, sequence], after - before)  # type: ignore[index]
+            longest[scope, sequence] = max(longest[scope, sequence], after - before)
+    states: dict[str, int] = {}
+    for row in sorted(verdicts, key=lambda row: int(row["replay_order"])):
+        if row["accepted"] is not False:
+            states[row["scope_key"]] = int(row["tx_sequence_id"])
+    acked = {}
+    for row in verdicts:
+        acks = answered.get((row["session_id"].rpartition("->")[2], row["source_queue_manager"]), [])
+        named = [int(ack["tx_sequence_id"]) for ack in acks]
+        acked[row["session_id"], row["source_queue_manager"]] = max(named, default=-1)
     return Answers(
         overdue,
         set(in_vain(tables)),
         {stream: until[end["sender"]] for stream, end in ends.items()},
         {stream: until.get(end["receiver"], 0) for stream, end in ends.items()},
+        acked,
+        states,
         longest,
     )
 
@@ -106,14 +124,18 @@ def is_unacknowledged(rows: list[Row], said: Answers, cut: Iterable[Key], is_fir
         return False
     if any(row["acknowledged_at"] is not None or row["final_ack_class"] is not None for row in rows):
         return False
-    if any(key_of(row) in said.overdue for row in rows):
-        return True
     cut = set(cut)
     late = [
         row["captured_ns"] is not None and said.heard_ns.get(row["stream_id"], 0) - row["captured_ns"] > LATEST_NS
         for row in rows
     ]
     if all(late) and all(key_of(row) in cut for row in rows):
+        return True
+    first = min(rows, key=lambda row: int(row["replay_order"]))
+    acked = said.acked[first["session_id"], first["source_queue_manager"]]
+    if int(first["tx_sequence_id"]) < acked <= said.states[first["scope_key"]]:
+        return False
+    if any(key_of(row) in said.overdue for row in rows):
         return True
     accepted = min(row["replay_order"] for row in rows if row["accepted"] and is_firm(row))
     since = [row for row in rows if row["replay_order"] >= accepted]

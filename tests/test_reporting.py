@@ -214,8 +214,9 @@ def test_the_worst_findings_are_the_gravest_with_most_messages(monkeypatch: pyte
     assert by_kind["info"]["sessions"] == 0
 
 
-def test_places_are_since_when_and_where_messages_are_lost_and_stuck() -> None:
+def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknowledged() -> None:
     lost = {"lost": True, "numbers": 2, "first_seen_at": AFTER, "destination_queue": "a"}
+    unacknowledged = {"outcome": Outcome.UNACKNOWLEDGED, "numbers": 1, "destination_queue": "c"}
     rows = rows_of(
         OUTCOMES,
         lost,
@@ -223,6 +224,8 @@ def test_places_are_since_when_and_where_messages_are_lost_and_stuck() -> None:
         lost | {"destination_queue": None, "numbers": 1},
         {"stuck": True, "numbers": 1, "first_seen_at": BEFORE},
         {"lost": None, "numbers": 9},
+        unacknowledged | {"first_seen_at": BEFORE},
+        unacknowledged | {"next_resend_at": AFTER},
         source_queue_manager="m",
         stuck=False,
     )
@@ -237,6 +240,11 @@ def test_places_are_since_when_and_where_messages_are_lost_and_stuck() -> None:
         "stuck_since_ns": before,
         "stuck_queue": None,
         "stuck_queues": 1,
+        "unacknowledged": 2,
+        "unacknowledged_since_ns": before,
+        "unacknowledged_queue": "c",
+        "unacknowledged_queues": 1,
+        "resent": 1,
     }
     by_queue = [(row["lost"], row["destination_queue"]) for row in summary.lost_by(queues)]
     assert by_queue == [(2, "a"), (2, "b"), (1, None)]

@@ -14,6 +14,7 @@ from warehouses import config, looked_at
 
 from jobs.app.names import Names
 from jobs.simulator import TRUTH, demo, simulate
+from jobs.simulator.branches import Trouble
 from jobs.steps import page
 from jobs.steps.summary import summary
 from schemas.replay import FindingKind as K
@@ -34,6 +35,19 @@ def test_in_nights_in_which_all_goes_wrong_incidents_and_findings_are_the_truth(
     assert list(night.wrong_incidents()) == []
     assert list(night.wrong_findings()) == []
     assert night.known
+
+
+@pytest.mark.parametrize("seed", seeds([0], range(8)))
+def test_why_messages_were_never_acknowledged_is_the_truth(seed: int) -> None:
+    night = told(seed, troubles=True, messages=400)
+    assert [*night.wrong_outcomes(), *night.wrong_causes(), *night.wrong_incidents()] == []
+    assert {scope.get("cause") for scope in night.scopes} == {trouble.value for trouble in Trouble} | {None}
+
+
+@pytest.mark.parametrize("seed", seeds([3], range(8)))
+def test_where_nothing_is_wrong_with_acknowledgments_no_incident_says_so(seed: int) -> None:
+    night = told(seed, **SITUATIONS[seed % len(SITUATIONS)])
+    assert list(night.wrong_causes()) == []
 
 
 def test_each_situation_of_connections_is_found_by_a_clock_that_steps() -> None:

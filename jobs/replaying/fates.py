@@ -11,10 +11,10 @@ from jobs.replaying.conversations import Conversations
 from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
 from schemas.outcomes import EXPLAINED, Outcome
-from schemas.replay import Evidence, Scope
+from schemas.replay import Scope
 from udfs.derive.columns import PLACE
 from udfs.derive.facts.arrivals import late_arrivals
-from udfs.derive.facts.unanswered import acknowledged_in_vain, fallen_acks
+from udfs.derive.facts.unanswered import acknowledged_in_vain, acknowledged_no_more, acknowledged_pairs, fallen_acks
 from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.arrivals import sum_up_verdicts, unusual_arrivals
 from udfs.derive.outcomes.counts import count_outcomes, message_fates
@@ -53,13 +53,6 @@ class Fates(Generic[T]):
     """Rows of `counts.count_outcomes`."""
     slot_counts: T
     """Rows of `counts.count_slots`."""
-
-
-@derives(columns={"late": (*SLOT, *PLACE, "acknowledged_at", "evidence")}, in_parts=True)
-def without_acknowledgment(late: pl.DataFrame) -> pl.DataFrame:
-    """Returns the late arrivals of which no acknowledgment came at all."""
-    contradicted = pl.col("evidence") == Evidence.CONTRADICTED.value
-    return late.filter(pl.col("acknowledged_at").is_null(), ~contradicted).select(*SLOT, *PLACE)
 
 
 @derives(("scope_key",))
@@ -102,7 +95,8 @@ def find_fates(united: Conversations[T], inputs: Inputs[T], verdicts: T, settled
     not_arrived = engine.keep(engine.join(engine.select(verdicts, *SLOT, *PLACE), never_acked, PLACE))
     twice = engine.derive(accepted_twice, verdicts=verdicts)
     late = engine.keep(engine.derive(late_arrivals, verdicts=verdicts, watched=watched))
-    overdue = engine.derive(without_acknowledgment, late=late)
+    answered = engine.expect_few(engine.derive(acknowledged_pairs, acks=inputs.acks))
+    overdue = engine.derive(acknowledged_no_more, late=late, pairs=answered)
     fallen = engine.expect_few(engine.derive(fallen_acks, acks=inputs.acks))
     in_vain = engine.keep(engine.derive(acknowledged_in_vain, verdicts=verdicts, fallen=fallen))
     concerned = (engine.select(rows, *SLOT) for rows in (twice, not_arrived, overdue, in_vain))
@@ -118,6 +112,7 @@ def find_fates(united: Conversations[T], inputs: Inputs[T], verdicts: T, settled
         not_arrived=engine.select(not_arrived, "scope_key", *PLACE, "closed"),
         overdue=engine.select(overdue, "scope_key", *PLACE),
         in_vain=engine.select(in_vain, "scope_key", *PLACE),
+        pairs=answered,
         settled=settled.tallies,
     )
     explained = engine.keep(engine.run(found["arrivals"], explain_slots, EXPLAINED, ("scope_key",), FALLING))

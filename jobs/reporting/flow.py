@@ -44,7 +44,7 @@ SUMMARIZED = (SESSIONS, ENDS, FINDINGS, INCIDENTS)
 REPORTED = (*SUMMARIZED, CAPTURES, STREAMS, SEQUENCES, BOOKS)
 _NEEDED = {
     STREAMS: (*("stream_id", "src_ip", "dst_ip", "last_captured_at", "missing_bytes", "mid_stream", "conflict"),),
-    ENDS: ("stream_id", "session_id", "sender", "receiver", "missing_bytes", "copy_of"),
+    ENDS: ("stream_id", "session_id", "sender", "receiver", "receiver_guid", "missing_bytes", "copy_of"),
     BOOKS: ("balanced",),
 }
 """Columns of tables of which others are not needed."""

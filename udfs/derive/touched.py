@@ -6,6 +6,7 @@ from functools import cached_property
 
 import polars as pl
 
+from schemas.outcomes import Outcome
 from schemas.wire import LATEST_ORDER_ACK_NS
 from udfs.derive.columns import PLACE, in_one_only, is_on, nanoseconds, row_key, signed
 from udfs.derive.frames import Frames
@@ -86,6 +87,7 @@ def find_touched(
         came.select("scope_key", "sequence"),
         tallies.join(acked, on=(_SENDER, "sequence"), how="semi").select("scope_key", "sequence"),
         *_by_sequence(tallies, changes, ends_before, now),
+        *_left_behind(tallies, acked, came),
         *_by_unread_bytes(tallies, came, changes, now),
     )
     return pl.concat(touched, how="diagonal").with_columns(pl.col("sequence", "ns").fill_null(NEVER))
@@ -167,6 +169,15 @@ def _by_sequence(
     waits = ~(watched - pl.col("last_captured_ns") > LATEST_ORDER_ACK_NS).fill_null(value=False)
     seen_longer, seen_otherwise = (pl.col(of).ne_missing(pl.col(f"{of}_now")) for of in ("watched_ns", "answers_whole"))
     yield both.filter(seen_otherwise | (waits & seen_longer)).select("scope_key", "sequence")
+
+
+def _left_behind(tallies: pl.DataFrame, acked: pl.DataFrame, came: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yields the sequences with unacknowledged messages, if a later one goes on or was acknowledged."""
+    waiting = tallies.filter(pl.col(Outcome.UNACKNOWLEDGED.value) > 0).select("scope_key", "sequence", _SENDER)
+    for later, by in ((acked, _SENDER), (came, "scope_key")):
+        latest = later.group_by(by).agg(latest=pl.max("sequence"))
+        went_on = waiting.join(latest, on=by).filter(pl.col("latest") > pl.col("sequence"))
+        yield went_on.select("scope_key", "sequence")
 
 
 def _seen_long_after(ends_before: pl.DataFrame, now: Now) -> pl.DataFrame:

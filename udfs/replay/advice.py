@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, Outcome
 from schemas.replay import FindingKind as Kind
-from udfs.replay.findings.causes import advice_on
+from udfs.replay.final_acks import advice_on
 from udfs.replay.words import all_counted, counted, tx_sequence
 
 PENDING = (Outcome.PENDING, Outcome.AWAITED)

@@ -64,6 +64,8 @@ class Arrival(NamedTuple):
     """When an acknowledgment of it came, in µs since 1970; None for none."""
     overdue: bool
     """Whether the receiver acknowledges its sender, and the captures would show that it acknowledged this."""
+    acknowledged_sequence: int | None
+    """The highest sequence of its sender that its receiver acknowledged; None for none."""
     in_vain: bool
     """Whether its receiver acknowledged it, and a lower number afterwards: it went back."""
     untaken: bool

@@ -3,8 +3,10 @@
 import polars as pl
 
 from schemas.outcomes import Outcome
+from schemas.replay import Evidence
 from schemas.wire import LATEST_ORDER_ACK_NS
 from udfs.derive.columns import (
+    ACK_PAIR,
     PLACE,
     SEQUENCE,
     address_of_stream,
@@ -20,7 +22,7 @@ from udfs.derive.columns import (
 )
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.counts import has_outcome
-from udfs.derive.outcomes.slots import SLOT
+from udfs.derive.outcomes.slots import SLOT, with_receiver
 from udfs.derive.replay.acks import select_order_acks
 
 _DOUBTED = [Outcome.UNACKNOWLEDGED, Outcome.CONTRADICTED, Outcome.UNKNOWN]
@@ -29,6 +31,7 @@ _CLOSED_TIMES = 3
 _PLACE_OF_FINDING = (*SEQUENCE, "session_id", "destination_queue")
 _MACHINES = ("from_address", "to_address")
 _OF_PAIR = ("receiver", "source_queue_manager", "tx_sequence_id")
+_OF_LATE = (*SLOT, *PLACE, "source_queue_manager", "session_id", "captured_ns", "acknowledged_at", "evidence")
 _OF_VERDICT = (*SLOT, *PLACE, "source_queue_manager", "session_id", "captured_ns", "accepted")
 OF_ACKS = ("stream_id", "stream_offset", "captured_ns", "ack_type", "tx_sequence_id", "tx_sequence_number")
 
@@ -213,7 +216,26 @@ def unexplained(doubted: pl.DataFrame, *explained: pl.DataFrame) -> pl.DataFrame
     )
 
 
-@derives(("receiver", "source_queue_manager"))
+@derives(ACK_PAIR)
+def acknowledged_pairs(acks: pl.DataFrame) -> pl.DataFrame:
+    """Returns the pairs that OrderAcks are of: when the first came, `began_ns`, and the `highest` sequence named."""
+    order_acks = select_order_acks(acks)
+    return order_acks.group_by(ACK_PAIR).agg(pl.min("ns").alias("began_ns"), pl.max("sequence").alias("highest"))
+
+
+@derives(shared=("pairs",), columns={"late": _OF_LATE}, in_parts=True)
+def acknowledged_no_more(late: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    """Returns SLOT and PLACE of late arrivals without an acknowledgment whose pair was acknowledged by then.
+
+    `pairs` are rows of `acknowledged_pairs`.
+    """
+    contradicted = pl.col("evidence") == Evidence.CONTRADICTED.value
+    silent = late.filter(pl.col("acknowledged_at").is_null(), ~contradicted)
+    began = pl.col("began_ns") < pl.col("captured_ns") + LATEST_ORDER_ACK_NS
+    return with_receiver(silent).join(pairs, on=ACK_PAIR).filter(began).select(*SLOT, *PLACE)
+
+
+@derives(ACK_PAIR)
 def fallen_acks(acks: pl.DataFrame) -> pl.DataFrame:
     """Returns the sequences of pairs whose OrderAcks fell for good, by the last one that names a lower number.
 
@@ -273,8 +295,3 @@ def fallen_in_scopes(fallen: pl.DataFrame, tallies: pl.DataFrame, doubted: pl.Da
         high_at=timestamp(pl.col("high_ns")),
         found_at=timestamp(pl.col("low_ns")),
     )
-
-
-def with_receiver(rows: pl.DataFrame) -> pl.DataFrame:
-    """Adds the `receiver` of each row's session."""
-    return rows.with_columns(receiver=pl.col("session_id").str.replace(r"(?s)^.*->", ""))

@@ -94,3 +94,8 @@ def accepted_twice(verdicts: pl.DataFrame) -> pl.DataFrame:
     """
     accepted = verdicts.filter(pl.col("accepted") & ~rests_on_assumption())
     return accepted.select(*SLOT, *MESSAGE).filter(pl.struct(MESSAGE).is_duplicated())
+
+
+def with_receiver(rows: pl.DataFrame) -> pl.DataFrame:
+    """Adds the `receiver` of each row's session."""
+    return rows.with_columns(receiver=pl.col("session_id").str.replace(r"(?s)^.*->", ""))

@@ -14,7 +14,7 @@ from schemas.wire import (
     RESEND_INTERVALS_S,
     MessageClass,
 )
-from udfs.replay.findings.causes import advice_on, reason_of
+from udfs.replay.final_acks import advice_on, reason_of
 from udfs.replay.findings.finding import Found, Role, Rule
 from udfs.replay.words import all_counted, class_name, number_range, one_or_many, tenths, whole
 
