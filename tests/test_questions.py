@@ -37,7 +37,7 @@ ANSWERS: Mapping[str, tuple[int, dict[str, float]]] = {
     "8": (3, {"messages": 668, "never": 145, "most_ms": 31_547.409}),
     "9": (0, {}),
     "10": (49, {}),
-    "11": (4, {"torn": 2, "messages": 8, "accepted": 5, "lost": 2, "pending": 1}),
+    "11": (4, {"torn": 1, "messages": 9, "accepted": 5, "lost": 3, "pending": 1}),
     "12": (2, {"messages": 219 + 2}),
     "13": (3, {"connections": 4, "transactional": 892, "out_of_order": 343, "duplicate": 26, "lost": 21}),
     "14": (343, {"tx_sequence_number": 15_439, "incoming_tx_sequence_number": 3 * 343}),
