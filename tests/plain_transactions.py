@@ -23,8 +23,7 @@ def first_arrivals(verdicts: Iterable[Row], fates: Mapping[tuple[Any, ...], str]
     for row in sorted(verdicts, key=lambda row: row["replay_order"]):
         if row["tx_transaction_id"] is None:
             continue
-        names = "scope_key", "tx_sequence_id", "tx_sequence_number", "tx_transaction_id"
-        key = tuple(row[name] for name in names)
+        key = *message_of(row), row["tx_transaction_id"]
         own = {
             "place": (row["stream_id"], row["stream_offset"]),
             "ordinal": int(row["message_id"].rpartition("\\")[2]),
@@ -45,28 +44,42 @@ def places(messages: Iterable[Row]) -> dict[Sequence, dict[int, Place]]:
 
 
 def parts(messages: list[Row]) -> Iterator[list[Row]]:
-    """What begins at FM, and at whatever follows LM, of the messages of one ID in a sequence."""
-    part: list[Row] = []
-    for row in sorted(messages, key=lambda row: row["tx_sequence_number"]):
-        if part and (row["tx_first"] or part[-1]["tx_last"]):
-            yield part
-            part = []
-        part.append(row)
-    yield part
+    """What begins at FM, and at whatever follows LM, of the messages of one ID in a sequence.
+
+    If two of them have one number, each connection's are taken by themselves: no transaction has a number twice.
+    """
+    connections = defaultdict(list)
+    are_apart = max(Counter(row["tx_sequence_number"] for row in messages).values()) > 1
+    for row in messages:
+        connections[row["stream_id"] if are_apart else ""].append(row)
+    for _, rows in sorted(connections.items()):
+        part: list[Row] = []
+        for row in sorted(rows, key=lambda row: (row["tx_sequence_number"], row["ordinal"], row["content_hash"])):
+            last = part[-1] if part else None
+            if last and (row["tx_first"] or last["tx_last"] or last["tx_sequence_number"] == row["tx_sequence_number"]):
+                yield part
+                part = []
+            part.append(row)
+        yield part
 
 
 def uses(messages: Iterable[Row]) -> Iterator[list[Row]]:
     """The messages of each use of an ID, from all sequences of its sender."""
-    names = ("tx_sequence_id", "tx_sequence_number", "scope_key")
+    names = ("tx_sequence_id", "tx_sequence_number", "scope_key", "content_hash")
+    slot = ("scope_key", "tx_sequence_id", "tx_sequence_number")
 
     def in_order(row: Row) -> tuple[Any, ...]:
         return row["anchor"], *(row[name] for name in names)
 
+    def is_same_slot(one: Row, other: Row) -> bool:
+        return all(one[name] == other[name] for name in slot)
+
     use: list[Row] = []
-    last: Row = {"tx_last": None}
-    for row in sorted(messages, key=lambda row: (row["anchor"], row["whole"], *in_order(row))):
+    last: Row = {"tx_last": None, **dict.fromkeys(slot)}
+    for row in sorted(messages, key=lambda row: (row["anchor"], row["whole"], row["part"], *in_order(row))):
         ended = last["tx_last"]
-        if ended is not None and (row["tx_first"] or ended or last["whole"] != row["whole"]):
+        starts = ended is not None and (row["tx_first"] or ended or last["whole"] != row["whole"])
+        if starts or is_same_slot(last, row):
             yield sorted(use, key=in_order)
             use = []
         use.append(row)
@@ -108,10 +121,11 @@ def transactions(verdicts: Iterable[Row], fates: Mapping[tuple[Any, ...], str]) 
     of_sender: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for (scope_key, sequence, transaction), rows in of_id.items():
         numbers = there[scope_key, sequence]
-        for part in parts(rows):
+        for nth, part in enumerate(parts(rows)):
             whole = any(row["tx_first"] for row in part) and any(row["tx_last"] for row in part)
             for row in part:
                 number, lowest = row["tx_sequence_number"], min(one["ordinal"] for one in part)
+                row["part"] = (scope_key, sequence, nth) if whole else ()
                 row |= {"whole": whole, "anchor": lowest if whole else row["ordinal"]}
                 row |= {"before": numbers.get(number - 1), "behind": numbers.get(number + 1)}
                 of_sender[row["source_queue_manager"], transaction].append(row)

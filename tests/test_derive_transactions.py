@@ -6,9 +6,13 @@ from typing import Any
 import plain_transactions
 import polars as pl
 import pytest
+from night_truth import SITUATIONS, told
 from plain_message_findings import fates
 from random_troubles import troubled
 from replay_tables import Replayed, Tables, replay
+from tiers import seeds
+
+from udfs.derive.outcomes.slots import MESSAGE, SLOT
 
 
 @pytest.fixture(scope="module")
@@ -43,3 +47,46 @@ def test_two_computations_agree_where_something_is_unknown(tables: Tables, colum
     messages = [row | ({} if at % 7 else {column: None}) for at, row in enumerate(tables.rows["messages"])]
     unknown.rows |= tables.rows | {"messages": messages}
     assert differing(replay(unknown.sources())) == []
+
+
+@pytest.fixture(scope="module")
+def morning() -> Replayed:
+    """The demonstration, in which a clone uses numbers and transaction IDs of its original."""
+    return told(1, "both").replayed
+
+
+def sums(replayed: Replayed) -> tuple[dict[str, int], dict[str, int]]:
+    """What became of the messages that carry a transaction: by `outcomes`, and by `transactions`."""
+    carrying = replayed.verdicts.drop_nulls("tx_transaction_id").select(*SLOT, *MESSAGE).unique()
+    outcomes = replayed.outcomes.filter(pl.col("arrivals") > 0).join(carrying, [*SLOT, *MESSAGE], "semi")
+    of_messages = {
+        "messages": carrying.height,
+        "lost": int(outcomes["lost"].sum()),
+        "pending": int((outcomes["outcome"] == "pending").sum()),
+    }
+    return of_messages, {name: int(replayed.transactions[name].sum()) for name in of_messages}
+
+
+def test_transactions_of_the_demonstration_add_up_to_its_messages(morning: Replayed) -> None:
+    of_messages, of_transactions = sums(morning)
+    assert of_transactions == of_messages
+    assert of_messages["lost"] == 21
+
+
+@pytest.mark.parametrize("seed", seeds([0, 1, 4, 5], range(30)))
+def test_transactions_add_up_to_the_messages_that_carry_one(seed: int) -> None:
+    of_messages, of_transactions = sums(told(seed, **SITUATIONS[1]).replayed)
+    assert of_transactions == of_messages
+
+
+def test_transactions_of_a_clone_and_its_original_under_one_id_are_apart(morning: Replayed) -> None:
+    """Order 162142, of the clone, is displaced; 038276 ends its transaction; 574426 was a transaction by itself."""
+    orders = ["West order 162142", "West order 038276", "West order 574426"]
+    first, last, alone = (morning.verdicts.filter(pl.col("label") == order).row(0, named=True) for order in orders)
+    keys = [f"{row['stream_id']}@{row['stream_offset']}" for row in (first, last, alone)]
+    rows = [row for row in morning.transactions.to_dicts() if {*keys} & {*row["witness"]}]
+    names = "messages", "lost", "partly_delivered", "torn"
+    assert {tuple(row["witness"]): tuple(row[name] for name in names) for row in rows} == {
+        tuple(keys[:2]): (2, 1, True, False),
+        (keys[2],): (1, 1, False, False),
+    }

@@ -7,11 +7,14 @@ from tempfile import TemporaryDirectory
 from unittest import mock
 
 import polars as pl
+import pyarrow as pa
 from deltalake import write_deltalake
 from night_truth import STORIES
 from warehouses import derived
 
 from jobs.simulator import demo, simulate
+from jobs.warehouse import local_commits
+from jobs.warehouse.tables import DECLARATION
 from schemas.table import Table
 from schemas.tables import TABLES
 from udfs.derive.frames import Frames, to_arrow
@@ -28,13 +31,19 @@ def write_nights(warehouse: Path, nights: int) -> None:
     of_night = [_night(TROUBLED.get(night, "neither")) for night in range(nights)]
     for table in TABLES:
         rows = [_later(table, tables[table.name], night) for night, tables in enumerate(of_night)]
-        write_deltalake(str(warehouse / table.name), to_arrow(pl.concat(rows)).cast(table.arrow))
+        _write(warehouse, table, to_arrow(pl.concat(rows)).cast(table.arrow))
 
 
 def write_empty(warehouse: Path) -> None:
     """Writes all tables without a row."""
     for table in TABLES:
-        write_deltalake(str(warehouse / table.name), table.arrow.empty_table())
+        _write(warehouse, table, table.arrow.empty_table())
+
+
+def _write(warehouse: Path, table: Table, rows: pa.Table) -> None:
+    """Creates a table as declared, without its constraints."""
+    write_deltalake(str(warehouse / table.name), rows)
+    local_commits.set_properties(str(warehouse / table.name), {DECLARATION: table.fingerprint})
 
 
 @cache

@@ -22,6 +22,7 @@ from jobs.replaying.decoding import decode_some, decode_table, quarantine_of
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import decode_summary
 from jobs.warehouse.local_files import reading_files
+from jobs.warehouse.own_tables import require_own
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Rows, Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
@@ -35,6 +36,7 @@ SOURCES = (PACKETS,)
 def run(spark: SparkSession, config: Config) -> Summary:
     """Decodes the packets and balances the books; returns the summary."""
     warehouse = Warehouse.of(spark, config)
+    require_own(warehouse)
     warehouse.require(PACKETS, "ingest")
     with in_memory.hold(warehouse, config) as (locked, lock):
         step(locked, config)

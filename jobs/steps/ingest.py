@@ -19,6 +19,7 @@ from jobs.engine.on_spark import OnSpark, engine_of
 from jobs.ingestion import flow
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import ingest_summary
+from jobs.warehouse.own_tables import require_own
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, CAPTURES
 from schemas.tables import INGESTED
@@ -29,7 +30,9 @@ _ATTEMPTS = 5
 def run(spark: SparkSession, config: Config) -> Summary:
     """Reads new captures and returns the summary."""
     files = capture_files(config.captures)
-    with in_memory.hold(Warehouse.of(spark, config), config, stamps(files)) as (locked, lock):
+    warehouse = Warehouse.of(spark, config)
+    require_own(warehouse)
+    with in_memory.hold(warehouse, config, stamps(files)) as (locked, lock):
         step(locked, config, files)
         lock.end_step()
         held = in_memory.with_few_messages(locked, config)

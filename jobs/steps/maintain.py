@@ -27,6 +27,7 @@ from jobs.app.config import Config
 from jobs.app.logs import progress
 from jobs.steps import audit, in_memory
 from jobs.warehouse import damage, local_commits, publish_lock
+from jobs.warehouse.own_tables import require_own
 from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.spark_rows import checkpoint
 from jobs.warehouse.store import Warehouse
@@ -42,6 +43,7 @@ _KEPT = 2
 def run(spark: SparkSession, config: Config) -> Summary:
     """Maintains every table; returns what was removed, and what was wrong."""
     warehouse = Warehouse.of(spark, config)
+    require_own(warehouse)
     warehouse.require(CAPTURES, "ingest")
     with publish_lock.hold(warehouse, config.claim_seconds) as (held, lock):
         small = in_memory.with_few_messages(held, config)

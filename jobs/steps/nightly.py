@@ -15,8 +15,9 @@ from jobs.app.spark_session import StartingSession, open_session, starts_own_jvm
 from jobs.engine.on_spark import engine_of
 from jobs.steps import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
 from jobs.steps.summary import summary, with_names
+from jobs.warehouse.own_tables import require_own
 from jobs.warehouse.store import Warehouse
-from jobs.warehouse.tables import string_literal
+from jobs.warehouse.tables import is_local, string_literal
 
 _STEPS = 5  # with the start of Spark
 
@@ -26,6 +27,7 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
     files = _list(config) if files is None else files
     names = Names.read(config.names_file)
     warehouse = Warehouse.of(spark, config)
+    require_own(warehouse)
     starting = spark if isinstance(spark, StartingSession) else None
     with in_memory.hold(warehouse, config, files) as (held, lock):
         # If it is killed, a night that needs no tasks is begun again, which is cheaper.
@@ -81,6 +83,8 @@ def _list(config: Config) -> Mapping[str, Stamp]:
 def _start(config: Config, files: Mapping[str, Stamp]) -> SparkSession:
     """Starts Spark, for a night that needs no tasks while its captures are read."""
     name = "msmq-replay nightly"
+    if is_local(config.warehouse, config.catalog_schema):  # else Spark has to say what is there
+        require_own(Warehouse.of(cast(SparkSession, None), config))
     if starts_own_jvm() and in_memory.needs_no_tasks(config, files):
         return cast(SparkSession, StartingSession(name, verbose=config.verbose))
     with step(STARTING, 1, _STEPS):

@@ -15,6 +15,7 @@ from jobs.app.config import Config
 from jobs.engine.on_spark import engine_of
 from jobs.steps import decode, in_memory, ingest, reconcile, replay
 from jobs.steps.summary import summary
+from jobs.warehouse.own_tables import require_own
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import CAPTURES, PACKETS
 
@@ -22,6 +23,7 @@ from schemas.ingest import CAPTURES, PACKETS
 def run(spark: SparkSession, config: Config) -> Summary:
     """Brings all tables up to date; returns what was rolled back and derived, and the counts of the tables."""
     warehouse = Warehouse.of(spark, config)
+    require_own(warehouse, mends=True)
     warehouse.require(CAPTURES, "ingest")
     warehouse.require(PACKETS, "ingest")
     files = capture_files(config.captures) if config.captures else []

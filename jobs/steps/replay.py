@@ -28,6 +28,7 @@ from jobs.replaying.windows import add_states_in_memory, with_states
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import replay_summary, with_names
 from jobs.warehouse.catalog import create_history
+from jobs.warehouse.own_tables import require_own
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Memory, Warehouse
 from schemas.ingest import STREAMS
@@ -41,6 +42,7 @@ from udfs.derive.settled import TooManyToJudge
 def run(spark: SparkSession, config: Config) -> Summary:
     """Replays all sessions; returns the summary."""
     warehouse = Warehouse.of(spark, config)
+    require_own(warehouse, reads=SOURCES)
     warehouse.require(MESSAGES, "decode")
     with in_memory.hold(warehouse, config) as (locked, _):
         held = in_memory.with_few_messages(locked, config)

@@ -16,7 +16,7 @@ from jobs.engine.on_spark import engine_of
 from jobs.report_page import arrange
 from jobs.report_page.render import files, render
 from jobs.steps import in_memory, page
-from jobs.warehouse.publish_lock import require_whole
+from jobs.warehouse.own_tables import require_own
 from jobs.warehouse.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
@@ -40,7 +40,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         UsageError: registered tables have no folder, and `--out` is not given.
     """
     warehouse = Warehouse.of(spark, config)
-    require_whole(warehouse.folder, warehouse.catalog_schema)
+    require_own(warehouse, reads=_TABLES)
     place = destination(warehouse, config)
     if place is None:
         raise UsageError("Say where the report goes: --out FILE. Registered tables have no folder for it.")

@@ -14,6 +14,7 @@ from jobs.steps import decode, reconcile
 from jobs.steps.summary import ingest_summary
 from jobs.warehouse import publish_lock
 from jobs.warehouse.lock_state import Derived, LockState
+from jobs.warehouse.own_tables import require_own
 from jobs.warehouse.provenance import out_of_date
 from jobs.warehouse.store import Warehouse
 from schemas.ingest import BOOKS, CAPTURES
@@ -34,7 +35,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     With `--captures`, `pending` counts files whose name is in no row of `captures`.
     """
     warehouse = Warehouse.of(spark, config)
-    publish_lock.require_whole(warehouse.folder, warehouse.catalog_schema)
+    require_own(warehouse, reads=(BOOKS,))
     warehouse.require(CAPTURES, "ingest")
     lock = publish_lock.read_state(warehouse)
     engine = engine_of(warehouse)

@@ -37,6 +37,16 @@ def require_whole(places: Mapping[str, str], state: LockState | None) -> None:
             raise log.DamagedError(place, min(torn) if damaged is None else damaged)
 
 
+def is_damaged(place: str) -> bool:
+    """Returns whether a commit or checkpoint of the table at this place is damaged, or its log lacks what there was."""
+    no_log = not log.versions(place) and any(Path(place).glob("*.parquet"))
+    return (
+        no_log
+        or bool(_checkpoints(place, whole=False))
+        or _first_damaged("", place, None, look_at_all=True) is not None
+    )
+
+
 def _first_damaged(table: str, place: str, state: LockState | None, *, look_at_all: bool = False) -> int | None:
     """Returns the first version that is damaged, of the newest and of the one that was recorded; None if none is.
 

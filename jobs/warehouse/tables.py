@@ -25,7 +25,8 @@ POLL_S = 2.0
 """Seconds between two looks at what another run does."""
 _NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _CHECK = "delta.constraints."
-_DECLARATION = "msmq.schema"
+DECLARATION = "msmq.schema"
+"""The property of a table that holds the fingerprint of its declaration."""
 _STATISTICS = "delta.dataSkippingStatsColumns"
 _CHANGES = "delta.enableChangeDataFeed"
 _ATTEMPTS = 5
@@ -141,7 +142,7 @@ class Tables:
         """
         exists = self.has(table)
         if exists:
-            if self._properties(table).get(_DECLARATION) == table.fingerprint:
+            if self.declaration(table) == table.fingerprint:
                 return
             if not derived:
                 raise JobError(
@@ -160,7 +161,7 @@ class Tables:
         statistics = {_STATISTICS: ",".join(table.statistics_columns)} if table.statistics else {}
         changes = {_CHANGES: "true"} if table.keeps_changes else {}
         checks = {_CHECK + name: check for name, check in table.checks.items()}
-        properties = {_DECLARATION: table.fingerprint} | statistics | changes | checks
+        properties = {DECLARATION: table.fingerprint} | statistics | changes | checks
         if self.is_local:
             self.check_lock()
             local_commits.create(self.location(table.name), table, properties, again=exists)
@@ -177,6 +178,10 @@ class Tables:
         except AnalysisException as error:
             if _NOT_EMPTY not in str(error):
                 raise
+
+    def declaration(self, table: Table) -> str | None:
+        """Returns the fingerprint of the declaration from which the table was made; None if it has none."""
+        return self._properties(table).get(DECLARATION)
 
     def _properties(self, table: Table) -> dict[str, str]:
         if self.is_local:

@@ -6,18 +6,31 @@ The *slot* of a message is (scope, sequence, number). Several messages may have 
 import polars as pl
 
 from schemas.replay import TRANSACTIONS
-from udfs.derive.columns import PLACE, SPAN, as_numbers, count, count_if, message_ordinal, row_key, signed, tx_sequence
+from udfs.derive.columns import (
+    PLACE,
+    SPAN,
+    are_in,
+    as_numbers,
+    count,
+    count_if,
+    message_ordinal,
+    row_key,
+    signed,
+    tx_sequence,
+)
 from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.slots import MESSAGE, SLOT
 
 TRANSACTION_ID = ("source_queue_manager", "tx_transaction_id")
 _SLOT = (*SPAN, "number")
+_MESSAGE = (*_SLOT, "source_queue_manager", "ordinal", "content_hash")
 _OF_ID = (*SPAN, "tx_transaction_id")
-_ORDER = ("sequence", "number", "scope_key")
+_ORDER = ("sequence", "number", "scope_key", "content_hash")
 _SIDES = ("before", "behind")
 _NAMES = ("source_queue_manager", "scope_key", "stream_id")
 _COPIED = (
     *("tx_transaction_id", "tx_first", "tx_last", "stream_offset", "captured_at", "replay_order", "accepted", "fate"),
+    "content_hash",
 )
 OF_TRANSACTIONS = (
     *(*SLOT, *MESSAGE, *PLACE, "session_id", "destination_queue", "captured_at"),
@@ -33,10 +46,12 @@ def derive_transactions(verdicts: pl.DataFrame, earlier: pl.DataFrame) -> Frames
     """Returns one row per use of a sender's transaction ID; resends do not count.
 
     The ID has 20 bits, so a sender uses each again. In the order of the numbers of a sequence, a transaction begins
-    with a message that has FM, or right after one that has LM, so a message that arrives late stays in its place. Where
-    a transaction has messages in several scopes, the parts without FM or LM are in the order of their message IDs, and
-    those that share an ID and a number in the order of their scopes' names. `verdicts` have their `fate`, which is null
-    for a delivered message, and `earlier` are rows of USES. The frames are
+    with a message that has FM, or right after one that has LM, so a message that arrives late stays in its place. No
+    two of its messages share a number: where different messages do, as after a machine was cloned, those of each
+    connection are taken apart. Where a transaction has messages in several scopes, or on several connections that are
+    taken apart, the parts without FM or LM are in the order of their message IDs, and those that share an ID and a
+    number in the order of their scopes' names. `verdicts` have their `fate`, which is null for a delivered message, and
+    `earlier` are rows of USES. The frames are
 
     * `whole`: rows of TRANSACTIONS, whose witnesses are keys, of uses with FM and LM;
     * `broken`: such rows of the other uses, for `with_neighbours`;
@@ -63,7 +78,7 @@ def with_neighbours(broken: pl.DataFrame, asked: pl.DataFrame, near: pl.DataFram
     first_arrivals = (
         near.drop_nulls("tx_transaction_id")
         .sort("replay_order")
-        .unique([*SLOT, "tx_transaction_id"], keep="first", maintain_order=True)
+        .unique([*SLOT, *MESSAGE, "tx_transaction_id"], keep="first", maintain_order=True)
         .select(*SLOT, *PLACE)
     )
     found = asked.join(first_arrivals, on=SLOT).sort(PLACE).group_by(*_USE, "side").agg(row_key().last().alias("key"))
@@ -97,8 +112,8 @@ def _read_messages(verdicts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _first_arrivals(messages: pl.DataFrame) -> pl.DataFrame:
-    """Returns the first arrival per slot and transaction ID; `accepted` says whether any arrival was."""
-    key = (*_SLOT, "tx_transaction_id")
+    """Returns the first arrival per message and transaction ID; `accepted` says whether any arrival was."""
+    key = (*_MESSAGE, "tx_transaction_id")
     is_first = _begins(*key)
     return (
         messages.sort(*key, "replay_order")
@@ -112,19 +127,24 @@ def _first_arrivals(messages: pl.DataFrame) -> pl.DataFrame:
 def _with_parts(messages: pl.DataFrame) -> pl.DataFrame:
     """Adds what is known of the part of a transaction that a message belongs to.
 
-    In the order of the numbers, a part begins with a message that has FM, or right after one that has LM. `whole`: the
-    part has FM and LM. `anchor`: the message ID that orders parts, of a whole one its first.
+    In the order of the numbers, a part begins with a message that has FM, or right after one that has LM or the same
+    number. Where an ID has different messages with one number, a part is of one connection. `whole`: the part has FM
+    and LM. `anchor`: the message ID that orders parts, of a whole one its first.
     """
-    is_first, ordinal = _begins(*_OF_ID), pl.col("ordinal")
+    of_number = messages.select(*_OF_ID, "number")
+    apart = are_in(messages, of_number.filter(of_number.is_duplicated()).select(_OF_ID))
+    is_first, ordinal = _begins(*_OF_ID, "connection"), pl.col("ordinal")
     is_ended = ~is_first & pl.col("tx_last").shift(1).fill_null(value=False)
-    opens = is_first | pl.col("tx_first").fill_null(value=False) | is_ended
+    opens = is_first | pl.col("tx_first").fill_null(value=False) | is_ended | ~_begins("number")
     whole = pl.col("tx_first").any().over("part") & pl.col("tx_last").any().over("part")
     return (
-        messages.sort(*_OF_ID, "number")
+        messages.with_columns(connection=pl.when(apart).then("stream_id"))
+        .sort(*_OF_ID, "connection", "number", "ordinal", "content_hash")
         .with_columns(part=opens.cum_sum())
         .with_columns(whole=whole)
         .with_columns(anchor=pl.when("whole").then(ordinal.min().over("part")).otherwise(ordinal))
-        .drop("part")
+        .with_columns(part=pl.when("whole").then("part"))
+        .drop("connection")
     )
 
 
@@ -140,8 +160,8 @@ def _with_instances(rows: pl.DataFrame) -> pl.DataFrame:
     is_other = pl.col("whole") != pl.col("whole").shift(1)
     starts = ended.is_not_null() & (pl.col("tx_first") | ended | is_other)
     return (
-        rows.sort(*TRANSACTION_ID, "anchor", "whole", *_ORDER)
-        .with_columns(use=(is_first | starts.fill_null(value=False)).cum_sum().cast(pl.Int64))
+        rows.sort(*TRANSACTION_ID, "anchor", "whole", "part", *_ORDER)
+        .with_columns(use=(is_first | starts.fill_null(value=False) | ~_begins(*_SLOT)).cum_sum().cast(pl.Int64))
         .with_columns(instance=pl.col("use") - pl.col("use").min().over(TRANSACTION_ID) + 1)
     )
 

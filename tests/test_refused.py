@@ -1,0 +1,153 @@
+"""A command that refuses a warehouse changes nothing in it."""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any, cast
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+from test_local_commits import any_rows
+from warehouses import CAPTURES, config, without_spark
+
+from jobs.app.errors import JobError, UsageError
+from jobs.steps import decode, ingest, maintain, nightly, repair, replay, report, status
+from jobs.warehouse import local_commits, log, publish_lock
+from jobs.warehouse.own_tables import require_own
+from jobs.warehouse.tables import DECLARATION
+from schemas.ingest import BOOKS, INTERNAL_CONNECTIONS, PACKETS, STREAMS
+from schemas.ingest import CAPTURES as CAPTURES_TABLE
+from schemas.messages import MESSAGES
+from schemas.replay import VERDICTS
+from schemas.table import Table
+from schemas.tables import TABLES
+
+COMMANDS = (nightly, ingest, decode, replay, report, maintain, repair, status)
+READING = (replay, report)
+"""The commands that read tables which `decode` or `replay` derived, and derive none of them again."""
+
+
+def declared_otherwise(*tables: Table) -> Callable[[Path], None]:
+    """Makes tables as another version declares them."""
+
+    def change(warehouse: Path) -> None:
+        for table in tables:
+            local_commits.set_properties(str(warehouse / table.name), {DECLARATION: "another"})
+
+    return change
+
+
+def newer(warehouse: Path) -> None:
+    """Makes a warehouse of a version with a column more, a table more, and a table that is declared otherwise."""
+    declared_otherwise(STREAMS, BOOKS)(warehouse)
+    DeltaTable(str(warehouse / STREAMS.name)).alter.add_columns([Field("later", "long")])
+    shutil.copytree(warehouse / STREAMS.name, warehouse / "later")
+
+
+def foreign(warehouse: Path) -> None:
+    """Puts another program's table into the place of one."""
+    shutil.rmtree(warehouse / VERDICTS.name)
+    write_deltalake(str(warehouse / VERDICTS.name), pl.DataFrame({"verdict": ["guilty"]}).to_arrow())
+
+
+def all_foreign(warehouse: Path) -> None:
+    """Puts another program's tables into the places of all."""
+    for table in TABLES:
+        shutil.rmtree(warehouse / table.name)
+        write_deltalake(str(warehouse / table.name), pl.DataFrame({"name": ["x"]}).to_arrow())
+
+
+def notes(warehouse: Path) -> None:
+    """Puts files into the place of a table."""
+    shutil.rmtree(warehouse / VERDICTS.name)
+    (warehouse / VERDICTS.name).mkdir()
+    (warehouse / VERDICTS.name / "notes.txt").write_text("of the court")
+
+
+def half(*tables: Table) -> Callable[[Path], None]:
+    """Leaves tables of ingest out."""
+
+    def remove(warehouse: Path) -> None:
+        for table in tables:
+            shutil.rmtree(warehouse / table.name)
+
+    return remove
+
+
+CHANGES: Iterable[tuple[str, Callable[[Path], None], type[JobError], str]] = (
+    ("older", declared_otherwise(PACKETS, BOOKS), JobError, "packets in .* was made by another version"),
+    ("newer", newer, JobError, "streams in .* was made by another version"),
+    ("foreign", foreign, UsageError, "verdicts in .* was not made by msmq-replay"),
+    ("all foreign", all_foreign, UsageError, "captures in .* was not made by msmq-replay"),
+    ("notes", notes, UsageError, "verdicts is no table of msmq-replay"),
+    ("half", half(STREAMS, INTERNAL_CONNECTIONS), UsageError, "no table internal_connections, streams in .* but rows"),
+    ("half, without the lock", half(CAPTURES_TABLE), UsageError, "no table captures in .*, but rows in packets"),
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with all tables, and rows in some."""
+    folder = tmp_path_factory.mktemp("made")
+    with publish_lock.hold(without_spark(folder), 60) as (held, lock):
+        for table in TABLES:
+            held.create(table)
+        for table in (PACKETS, CAPTURES_TABLE, MESSAGES, BOOKS):
+            held._write_here(table, any_rows(Random(1), table, 3))
+        lock.end_step()
+    return folder
+
+
+@pytest.fixture
+def warehouse(made: Path, tmp_path: Path) -> Path:
+    """The warehouse, to be changed."""
+    return Path(shutil.copytree(made, tmp_path / "warehouse"))
+
+
+def files(warehouse: Path) -> dict[str, str]:
+    """Every file of the warehouse, and with it all versions of all tables."""
+    found = (path for path in warehouse.rglob("*") if path.is_file())
+    return {str(path.relative_to(warehouse)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+
+
+def refuses(command: ModuleType, warehouse: Path, error: type[JobError], said: str) -> None:
+    before = files(warehouse)
+    assert any(log.versions(str(warehouse / table.name)) for table in TABLES)
+    captures = [CAPTURES / "orders.pcapng"]
+    with pytest.raises(error, match=said):
+        command.run(cast(Any, None), config(warehouse, *captures))
+    assert files(warehouse) == before
+
+
+@pytest.mark.parametrize(("change", "error", "said"), [pytest.param(*rest, id=name) for name, *rest in CHANGES])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__.rpartition(".")[2])
+def test_a_refused_command_changes_nothing(
+    warehouse: Path, command: ModuleType, change: Callable[[Path], None], error: type[JobError], said: str
+) -> None:
+    require_own(without_spark(warehouse), reads=TABLES)
+    change(warehouse)
+    refuses(command, warehouse, error, said)
+
+
+@pytest.mark.parametrize("command", READING, ids=lambda command: command.__name__.rpartition(".")[2])
+def test_a_command_refuses_derived_tables_of_another_version_only_where_it_reads_them(
+    warehouse: Path, command: ModuleType
+) -> None:
+    declared_otherwise(MESSAGES)(warehouse)
+    refuses(command, warehouse, JobError, "messages in .* was made by another version .*: run msmq-replay repair")
+    require_own(without_spark(warehouse))
+
+
+def test_what_a_run_may_have_left_is_not_refused(warehouse: Path, tmp_path: Path) -> None:
+    """No table at all, those of a first night that was killed at once, and derived tables that were dropped."""
+    require_own(without_spark(tmp_path / "nothing"))
+    with publish_lock.hold(without_spark(tmp_path / "begun"), 60) as (held, _):
+        held.create(PACKETS)
+    (tmp_path / "begun" / STREAMS.name / log.FOLDER).mkdir(parents=True)
+    require_own(without_spark(tmp_path / "begun"))
+    half(VERDICTS, BOOKS)(warehouse)
+    require_own(without_spark(warehouse), mends=True)
