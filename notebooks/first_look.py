@@ -24,6 +24,7 @@ from schemas.replay import VERDICTS
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
+spark.conf.set("spark.sql.session.timeZone", "UTC")  # of days and times
 chosen = ask(spark, globals().get("dbutils"), "since", "names_file")
 warehouse = chosen_warehouse(spark, chosen)
 since = parse_time(chosen["since"]) if chosen["since"] else None

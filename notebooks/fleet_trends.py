@@ -12,12 +12,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
+from schemas.history import spark_sql
 from schemas.incidents import INCIDENTS
 from schemas.ingest import STREAMS
 from schemas.replay import FINDINGS, VERDICTS, Verdict
 
 spark = SparkSession.getActiveSession()
 assert spark is not None, "Run this where a Spark session is active."  # noqa: S101 - a notebook's precondition
+spark.conf.set("spark.sql.session.timeZone", "UTC")  # of days and times
 chosen = ask(spark, globals().get("dbutils"), "names_file")
 warehouse = chosen_warehouse(spark, chosen)
 verdicts = warehouse.read(VERDICTS)
@@ -54,9 +56,9 @@ display(
 
 counts = [F.count_if(F.col("verdict") == verdict.value).alias(verdict.value) for verdict in Verdict]
 days = verdicts.groupBy(F.to_date("captured_at").alias("day")).agg(
-    F.count_distinct("session_id").alias("sessions"), F.count("*").alias("messages"), *counts
+    F.count_distinct("session_id").alias("sessions"), F.count("*").alias("arrivals"), *counts
 )
-display(days.withColumn("refused_share", F.col("out_of_order") / F.col("messages")).orderBy("day"))
+display(days.withColumn("refused_share", F.col("out_of_order") / F.col("arrivals")).orderBy("day"))
 
 # COMMAND ----------
 
@@ -80,21 +82,21 @@ display(
 
 # MAGIC %md
 # MAGIC ## Senders that get worse
-# MAGIC The share of messages refused out of order in the last week, against that of all weeks before.
+# MAGIC The share of arrivals refused out of order in the last week, against that of all weeks before.
 
 # COMMAND ----------
 
 senders = spark.sql(
     """
-    WITH arrivals AS (
+    WITH judged AS (
         SELECT source_queue_manager, int(verdict = 'out_of_order') AS refused,
             date_trunc('week', captured_at) =
                 (SELECT max(date_trunc('week', captured_at)) FROM {verdicts}) AS recent
         FROM {verdicts} WHERE captured_at IS NOT NULL
     )
-    SELECT source_queue_manager, count(*) AS messages, avg(refused) FILTER (WHERE NOT recent) AS before,
+    SELECT source_queue_manager, count(*) AS arrivals, avg(refused) FILTER (WHERE NOT recent) AS before,
         avg(refused) FILTER (WHERE recent) AS last_week
-    FROM arrivals GROUP BY source_queue_manager HAVING last_week > before
+    FROM judged GROUP BY source_queue_manager HAVING last_week > before
     ORDER BY last_week - before DESC, source_queue_manager LIMIT 50
     """,
     verdicts=verdicts,
@@ -105,18 +107,20 @@ display(with_names(senders, chosen))
 
 # MAGIC %md
 # MAGIC ## Time to the acknowledgment
+# MAGIC From the arrival that was accepted, by the week in which the message was first seen.
+# MAGIC Refused arrivals do not count.
 
 # COMMAND ----------
 
 display(
     spark.sql(
         """
-        SELECT date(date_trunc('week', captured_at)) AS week, count(*) AS messages,
-            percentile_approx(ack_latency_ms, 0.5) AS median_ms, percentile_approx(ack_latency_ms, 0.95) AS p95_ms,
+        SELECT date(date_trunc('week', first_seen_at)) AS week, count(*) AS messages,
+            percentile(ack_latency_ms, 0.5) AS median_ms, percentile(ack_latency_ms, 0.95) AS p95_ms,
             max(ack_latency_ms) AS longest_ms
-        FROM {verdicts} WHERE ack_latency_ms IS NOT NULL GROUP BY week ORDER BY week
+        FROM {history} WHERE ack_latency_ms IS NOT NULL GROUP BY week ORDER BY week
         """,
-        verdicts=verdicts,
+        history=spark.sql(spark_sql(warehouse.name)),
     )
 )
 

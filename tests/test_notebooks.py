@@ -6,9 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import duckdb
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from warehouses import in_duckdb
 from weeks import write_nights
 
 from jobs.warehouse.chosen import ask, chosen_warehouse
@@ -72,6 +74,15 @@ def shown_by(notebook: str, warehouse: Path, **widgets: str) -> list[list[dict[s
     return shown
 
 
+def as_told(found: duckdb.DuckDBPyRelation) -> list[dict[str, Any]]:
+    """Rows of DuckDB, equal to Spark's whose numbers differ in the last digits."""
+    rows = found.to_arrow_table().to_pylist()
+    return [
+        {name: pytest.approx(value) if isinstance(value, float) else value for name, value in row.items()}
+        for row in rows
+    ]
+
+
 def test_a_first_look_shows_what_was_lost_captures_and_what_was_refused(
     weeks: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,7 +114,7 @@ def test_widgets_choose_tables_and_period(spark: SparkSession, weeks: Path) -> N
 
 def test_one_session_is_shown_message_by_message(weeks: Path) -> None:
     shown = shown_by("one_session", weeks, names_file=f"{weeks}/names.csv")
-    worst, became, incidents, findings, messages, latency, streams, holes, quarantine, captures, _ = shown
+    worst, became, incidents, findings, arrivals, latency, streams, holes, quarantine, captures, _ = shown
     assert [row["sender_name"] for row in worst] == NAMED[:1]
     assert became[0]["outcome"] == "displaced"
     assert {row["outcome"] for row in incidents} == {"lost"}
@@ -111,8 +122,18 @@ def test_one_session_is_shown_message_by_message(weeks: Path) -> None:
     assert captures
     assert {f"{row['sender']}->{row['receiver']}" for row in streams} == {worst[0]["session_id"]}
     assert {row["kind"] for row in findings} >= {"two_addresses", "duplicates_differ"}
-    assert [row["replay_order"] for row in messages] == list(range(1, len(messages) + 1))
-    assert "confirmed" in {row["evidence"] for row in latency}
+    assert [row["replay_order"] for row in arrivals] == list(range(1, len(arrivals) + 1))
+    per_outcome = in_duckdb(weeks).sql(
+        """
+        SELECT scope_key, outcome, count(*) AS messages, count(acknowledged_at) AS acknowledged,
+            quantile_cont(ack_latency_ms, 0.5) AS median_ms, quantile_cont(ack_latency_ms, 0.95) AS p95_ms
+        FROM message_history WHERE session_id = $session AND arrivals > 0
+        GROUP BY scope_key, outcome
+        """,
+        params={"session": worst[0]["session_id"]},
+    )
+    assert latency == as_told(per_outcome.order("scope_key, outcome"))
+    assert sum(row["messages"] for row in latency) < len(arrivals)
     assert holes
     assert {row["stage"] for row in quarantine} <= {"framing"}
 
@@ -130,10 +151,31 @@ def test_trends_are_shown_by_day_and_week(weeks: Path) -> None:
     assert len(incidents) == 3
     assert sum(row["lost"] for row in incidents) > 0
     assert len(days) == len(coverage) >= 17
-    assert sum(row["messages"] for row in days) == sum(row["in_order"] for row in days) + sum(
+    assert sum(row["arrivals"] for row in days) == sum(row["in_order"] for row in days) + sum(
         row[verdict] for row in days for verdict in set(Verdict) - {Verdict.IN_ORDER}
     )
     assert len({row["week"] for row in findings}) == len(latency) == 3
     assert {row["sender_name"] for row in senders} == {NAMED[0]}
     assert all(0 <= row["before"] < row["last_week"] <= 1 for row in senders)
     assert sum(row["missing_bytes"] for row in coverage) > 0
+    of_messages = in_duckdb(weeks).sql("""
+        SELECT CAST(date_trunc('week', first_seen_at) AS DATE) AS week, count(*) AS messages,
+            quantile_cont(ack_latency_ms, 0.5) AS median_ms, quantile_cont(ack_latency_ms, 0.95) AS p95_ms,
+            max(ack_latency_ms) AS longest_ms
+        FROM message_history WHERE ack_latency_ms IS NOT NULL GROUP BY week ORDER BY week
+    """)
+    assert latency == as_told(of_messages)
+    arrivals = in_duckdb(weeks).sql("""
+        SELECT CAST(captured_at AS DATE) AS day, count(*) AS arrivals FROM verdicts GROUP BY day ORDER BY day
+    """)
+    assert [{name: row[name] for name in ("day", "arrivals")} for row in days] == as_told(arrivals)
+
+
+def test_days_are_utc_whatever_zone_the_session_has(spark: SparkSession, weeks: Path) -> None:
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    in_utc = shown_by("fleet_trends", weeks)
+    spark.conf.set("spark.sql.session.timeZone", "Pacific/Kiritimati")
+    try:
+        assert shown_by("fleet_trends", weeks) == in_utc
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
