@@ -117,7 +117,9 @@ OUTCOMES = Table(
         Column("first_seen_at", TIMESTAMP, "Time of the first arrival, UTC; null for a number never seen."),
         Column("last_seen_at", TIMESTAMP, "Time of the last arrival, UTC; null for a number never seen."),
         Column("accepted_at", TIMESTAMP, "Time of the arrival that was accepted, UTC; null for none."),
-        Column("acknowledged_at", TIMESTAMP, "Time of the first acknowledgment of it, UTC; null for none."),
+        Column(
+            "acknowledged_at", TIMESTAMP, "When its receiver acknowledged the accepted arrival, or one not judged, UTC."
+        ),
         Column(
             "next_resend_at",
             TIMESTAMP,

@@ -103,6 +103,14 @@ class Message:
         times = (arrival.acknowledged_us for arrival in self.arrivals)
         return min((us for us in times if us is not None), default=None)
 
+    @property
+    def arrival_acknowledged_us(self) -> int | None:
+        """Returns when its receiver acknowledged the arrival that it accepted, or else the first one not judged."""
+        accepted = (one for one in self.arrivals if one.accepted)
+        unjudged = (one for one in self.arrivals if one.accepted is None)
+        judged = next(accepted, None) or next(unjudged, None)
+        return judged and judged.acknowledged_us
+
     @cached_property
     def times_since_acceptance(self) -> list[int]:
         """Returns the times of its arrivals from the accepted one on: what is refused is sent again for that alone."""

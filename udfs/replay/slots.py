@@ -126,7 +126,7 @@ def _message_row(message: Message) -> Row:
         "first_seen_at": min(seen, default=None),
         "last_seen_at": max(seen, default=None),
         "accepted_at": min((us for us in accepted if us is not None), default=None),
-        "acknowledged_at": message.acknowledged_us,
+        "acknowledged_at": message.arrival_acknowledged_us,
         "next_resend_at": message.next_resend_us if outcome is Outcome.UNACKNOWLEDGED else None,
         "delivered_by": proof and proof.value,
         "final_ack_class": message.final_ack_class,
