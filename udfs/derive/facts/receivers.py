@@ -19,6 +19,7 @@ from udfs.derive.columns import (
     unsigned,
 )
 from udfs.derive.frames import derives
+from udfs.derive.outcomes.slots import with_receiver
 from udfs.derive.replay.acks import select_order_acks
 from udfs.replay.words import NS
 
@@ -83,7 +84,7 @@ def refused_meanwhile(repeated: pl.DataFrame, verdicts: pl.DataFrame) -> pl.Data
     return (
         verdicts.select(*_OF_PAIR[1:], *_OF_VERDICT)
         .join(repeated, on=_OF_PAIR[1:], how="semi")
-        .with_columns(receiver=pl.col("session_id").str.replace(r"(?s)^.*->", ""))
+        .pipe(with_receiver)
         .join(repeated, on=_OF_PAIR)
         .group_by("source_queue_manager", "tx_sequence_id", "scope_key", "session_id", *_FIGURES)
         .agg(pl.min("destination_queue"), count_if(refused).alias("refused"))

@@ -58,6 +58,11 @@ def doubted_sequences(outcomes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _unacknowledged(doubted: pl.DataFrame) -> pl.DataFrame:
+    """Returns the sequences with messages that were never acknowledged."""
+    return doubted.filter(pl.col("unacknowledged") > 0)
+
+
 def with_addresses(doubted: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
     """Adds the last addresses of sender and receiver of each session, `from_address` and `to_address`."""
     last = (
@@ -77,7 +82,7 @@ def explain_failures(failures: pl.DataFrame, doubted: pl.DataFrame) -> pl.DataFr
 
     `doubted` are rows of `with_addresses`. What explains none is one row without a sequence.
     """
-    back = doubted.filter(pl.col("unacknowledged") > 0).select(
+    back = _unacknowledged(doubted).select(
         *SEQUENCE, "destination_queue", "since_ns", client="to_address", server="from_address"
     )
     explained = failures.join(back, on=["client", "server"]).filter(
@@ -96,12 +101,11 @@ def order_acks_elsewhere(acks: pl.DataFrame, ends: pl.DataFrame, doubted: pl.Dat
     others = ends.filter(pl.col("receiver_guid").is_not_null()).select(
         "stream_id", other="receiver_guid", other_address=address_reached(), receiver="sender"
     )
-    sessions = ends.select("session_id").unique()
     return (
         select_order_acks(acks)
         .select(OF_ACKS)
         .join(others, on="stream_id")
-        .join(doubted.filter(pl.col("unacknowledged") > 0), on=["tx_sequence_id", "receiver"])
+        .join(_unacknowledged(doubted), on=["tx_sequence_id", "receiver"])
         .filter(pl.col("other") != pl.col("source_queue_manager"), pl.col("other") != pl.col("sender"))
         .sort("captured_ns", *PLACE)
         .group_by(*_PLACE_OF_FINDING, *_MACHINES)
@@ -112,7 +116,6 @@ def order_acks_elsewhere(acks: pl.DataFrame, ends: pl.DataFrame, doubted: pl.Dat
             row_key().first().alias("ack_key"),
             pl.first("key"),
         )
-        .join(sessions, on="session_id", how="semi")
     )
 
 
@@ -138,7 +141,7 @@ def closed_connections(
     )
     last = pl.col("is_early").tail(_CLOSED_TIMES)
     return (
-        doubted.filter(pl.col("unacknowledged") > 0)
+        _unacknowledged(doubted)
         .join(ended, on="session_id")
         .sort("first_ns", "stream_id")
         .group_by(*_PLACE_OF_FINDING, *_MACHINES, "key")
@@ -206,7 +209,7 @@ def replaced_receivers(tallies: pl.DataFrame, ends: pl.DataFrame, doubted: pl.Da
 def unexplained(doubted: pl.DataFrame, *explained: pl.DataFrame) -> pl.DataFrame:
     """Returns rows for `never_answered`, one per sequence with unacknowledged messages that nothing else explains."""
     known = pl.concat(rows.select(SEQUENCE).drop_nulls() for rows in explained)
-    waiting = doubted.filter(pl.col("unacknowledged") > 0)
+    waiting = _unacknowledged(doubted)
     return waiting.filter(~are_in(waiting, known)).select(
         *_PLACE_OF_FINDING,
         *_MACHINES,

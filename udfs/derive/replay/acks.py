@@ -56,9 +56,8 @@ def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, senders: pl.DataFrame) -> 
     for_all = rows.filter(names_none).drop("source_queue_manager").join(_few_senders(senders), on="session_id")
     named = rows.filter(~names_none)
     goes_elsewhere = (pl.col("receiver_guid") != pl.col("source_queue_manager")).fill_null(value=False)
-    reaches = (
-        ~goes_elsewhere | (pl.col("message_class").is_not_null()) | are_in(named, senders.select(SENDER_THERE).unique())
-    )
+    is_passed_on = are_in(named, senders.select(SENDER_THERE))
+    reaches = ~goes_elsewhere | is_passed_on | pl.col("message_class").is_not_null()
     paired = pl.concat([named.filter(reaches), for_all], how="diagonal")
     is_other = pl.col("named_sender").ne_missing(pl.col("sender"))
     by_both = [paired.with_columns(receiver="sender"), paired.filter(is_other).with_columns(receiver="named_sender")]
