@@ -96,6 +96,8 @@ class Counted(StrEnum):
 
     SEGMENT = "segment"
     OTHER = "other"
+    TO_PORT = "to_port"
+    CUT = "cut"
 
 
 EXTRACTED = row(
@@ -109,8 +111,8 @@ EXTRACTED = row(
 """The rows of a split, or of reassembled IP fragments, with the rank of their capture.
 
 `run_packets`: the packets of a framed run (FRAMED_PACKETS as an Arrow stream), which are not shuffled; it stands beside
-the run's `segment`. `fault`: a fault of the file or of a record. `count`: how many records are MSMQ segments, other
-traffic, or traffic that is `not_judged`.
+the run's `segment`. `fault`: a fault of the file or of a record. `count`: how many records are MSMQ segments (and, of
+these, went to an MSMQ port, or were cut), other traffic, or traffic that is `not_judged`.
 """
 
 PACKET = _made_row(PACKETS)

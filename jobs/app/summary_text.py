@@ -8,8 +8,11 @@ from schemas.incidents import IncidentOutcome
 
 _COLUMN = 22
 _MOST_NAMED = 6
-_FIRST = ("outcomes", "failed_connections", "incidents", "findings", "verdicts", "messages", "captures")
+_FIRST = (
+    *("outcomes", "failed_connections", "unfit_captures", "incidents", "findings", "verdicts", "messages", "captures"),
+)
 """Figures that come first, in this order."""
+_TIMES = (("from", "first_captured_at"), ("to", "last_captured_at"))
 _IN_OTHERS = {
     "lost",
     "lost_by",
@@ -201,9 +204,20 @@ def _outcomes(counts: Mapping[str, int], _: Mapping[str, Any]) -> str:
     return ", ".join(_named(outcome, many) for outcome, many in counts.items())
 
 
+def _unfit(unfit: Mapping[str, Any], _: Mapping[str, Any]) -> str:
+    """Returns a line for each of the last captures with something amiss: from when to when it is, and what."""
+    lines = [
+        "".join((one["uri"], *(f", {word} {one[at]}" for word, at in _TIMES if one[at]), ": ", "; ".join(one["amiss"])))
+        for one in unfit["last"][:_MOST_NAMED]
+    ]
+    more = unfit["many"] - len(lines)
+    return "\n".join([*map(printable, lines), *([f"and {more:,} more: see the table captures"] if more else [])])
+
+
 _LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "outcomes": _outcomes,
     "messages": _messages,
     "findings": _findings,
     "incidents": _incidents,
+    "unfit_captures": _unfit,
 }

@@ -67,8 +67,7 @@ def capture_rows(captures: Sequence[Row], counts: Iterable[Row]) -> list[Row]:
     now = time.time_ns()
     return [
         row
-        | {"segment_count": sums[row["capture"]].pop(Counted.SEGMENT, 0)}
-        | {"other_count": sums[row["capture"]].pop(Counted.OTHER, 0)}
+        | {f"{what.value}_count": sums[row["capture"]].pop(what, 0) for what in Counted}
         | {"not_judged": [{"what": what, "records": n} for what, n in sorted(sums[row["capture"]].items())] or None}
         | {"ingested_ns": now}
         for row in captures

@@ -10,11 +10,12 @@ from jobs.engine.engine import Engine, T
 from jobs.reporting.flow import SUMMARIZED, accepted_since, read_few
 from jobs.steps.headline import NOT_TOLD, headline, headline_figures, second
 from schemas.incidents import INCIDENTS, Cause
-from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, CaptureStatus
+from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, VERDICTS, FindingKind, Severity
 from schemas.table import Table
+from udfs.derive.fitness import with_amiss
 from udfs.derive.frames import ONE
 from udfs.derive.report.findings import found_alone, sentences_by_incident
 from udfs.derive.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
@@ -29,7 +30,11 @@ from udfs.derive.report.summary import (
 from udfs.replay.advice import machines_of
 
 _NAMED = 20
-"""Damaged captures that are named; all are counted."""
+"""Captures with something amiss that are named; all are counted."""
+_FITNESS = (
+    *("uri", "status", "reason", "segment_count", "to_port_count", "cut_count", "missing_bytes", "clock_steps"),
+    *("first_captured_at", "last_captured_at", "ingested_at"),
+)
 _BOOKS = (BOOKS, "balanced")
 _INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), _BOOKS)
 _DECODED = ((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), _BOOKS)
@@ -141,11 +146,12 @@ def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
     return told | {"accepted_since": _second(taken["since_ns"]), "accepted_from": each}
 
 
-def _damaged(captures: pl.DataFrame) -> list[str]:
-    """Names the captures that are not whole, and why, the last one first."""
-    damaged = captures.filter(pl.col("status") != CaptureStatus.OK.value)
-    last = damaged.sort("ingested_at", "uri", descending=[True, False]).head(_NAMED)
-    return [f"{uri}: {status}, {reason}" for uri, status, reason in last.select("uri", "status", "reason").rows()]
+def _unfit(captures: pl.DataFrame) -> dict[str, Any]:
+    """Returns how `many` captures have something amiss, and of the last ones what and from when to when they are."""
+    unfit = with_amiss(captures).filter(pl.col("amiss").list.len() > 0)
+    unfit = unfit.sort("ingested_at", "uri", descending=[True, False])
+    times = (pl.col(name).dt.strftime("%Y-%m-%d %H:%M:%S UTC") for name in ("first_captured_at", "last_captured_at"))
+    return {"many": unfit.height, "last": unfit.head(_NAMED).select("uri", *times, "amiss").to_dicts()}
 
 
 def _second(ns: int | None) -> str | None:
@@ -155,12 +161,12 @@ def _second(ns: int | None) -> str | None:
 def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str, Any]:
     """Counts the rows of each table by the values of one column, the most frequent value first.
 
-    Where CAPTURES is among them, it names those that are damaged.
+    Where CAPTURES is among them, it names those with something amiss.
     """
     columns = list(columns)
     sums = {table.name: engine.sum_up(engine.read(table, column), [column]) for table, column in columns}
     if CAPTURES.name in sums:
-        sums["read"] = engine.read(CAPTURES, "uri", "status", "reason", "ingested_at")
+        sums["read"] = engine.read(CAPTURES, *_FITNESS)
     found = engine.bring(**sums)
     counts: dict[str, Any] = {}
     for table, column in columns:
@@ -170,7 +176,7 @@ def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str
         messages = counts[MESSAGES.name]
         counts |= {"messages": sum(messages.values()), "transactional_messages": messages.get("true", 0)}
     if "read" in found:
-        counts["damaged_captures"] = _damaged(found["read"])
+        counts["unfit_captures"] = _unfit(found["read"])
     books = counts[BOOKS.name]
     return counts | {"books": {"balanced": books.get("true", 0), "unbalanced": books.get("false", 0)}}
 

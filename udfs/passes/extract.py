@@ -14,7 +14,7 @@ from udfs.arrow.buffers import fixed_binary
 from udfs.capture.files import Fault, open_source
 from udfs.capture.reader import read_blocks
 from udfs.capture.records import Cursor, Records
-from udfs.network.dissect import Rejected, Segments, connection_keys, find_segments
+from udfs.network.dissect import Rejected, Segments, connection_keys, find_segments, target_ports
 from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 from udfs.passes.preframe import preframe
@@ -54,6 +54,8 @@ def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
             continue
         others = len(records.start) - len(segments.frame) - len(rejected.frame) - len(fragments.frame)
         counts.update({Counted.SEGMENT: len(segments.frame), Counted.OTHER: others})
+        counts[Counted.TO_PORT] += int(np.isin(target_ports(segments.endpoints), options.ports).sum())
+        counts[Counted.CUT] += int((segments.captured < segments.length).sum())
         counts.update(rejected.not_judged)
         if len(segments.frame):
             file_base = base if compression is Compression.NONE else None

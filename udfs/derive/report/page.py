@@ -16,6 +16,7 @@ from schemas.outcomes import Outcome, count_column
 from schemas.replay import VERDICTS
 from schemas.table import Table
 from udfs.derive.columns import PLACE, count, nanoseconds
+from udfs.derive.fitness import with_amiss
 from udfs.derive.frames import Frames
 from udfs.derive.report.findings import (
     LISTED_INCIDENTS,
@@ -32,13 +33,14 @@ from udfs.derive.report.messages import (
     places,
 )
 from udfs.derive.report.period import Steps, begin_of_last_run, steps
-from udfs.derive.report.rows import in_period
+from udfs.derive.report.rows import in_period, with_nanoseconds
 from udfs.derive.report.sessions import caveats, coverage, damages, ranked_sessions
 from udfs.derive.report.summary import machines_to_blame, sums_of_sessions
 from udfs.derive.witness import with_keys
 
 Tables = Mapping[str, pl.DataFrame]
 """Rows of gold tables, by the names of the tables."""
+LISTED_CAPTURES = 100
 _WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
 """Rows of `listed` whose witnesses are looked up."""
 WITNESSES = (VERDICTS, MESSAGES, ACKS, PACKETS, STREAM_GAPS)
@@ -129,8 +131,19 @@ def listed(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame)
         "findings": worst_findings(findings.filter(pl.col("incident_id").is_null()), "severity", "kind"),
         "evidence": worst_findings(findings.join(incidents, on="incident_id", how="semi"), "incident_id"),
         "sessions": ranked_sessions(chosen.sessions, sums["figures"], findings, covered),
+        "fitness": _unfit_first(chosen.captures),
         "damages": damages(chosen.captures, tables["quarantine"], chosen.sessions),
     }
+
+
+def _unfit_first(captures: pl.DataFrame) -> pl.DataFrame:
+    """Returns the captures that a report lists, with what is `amiss`: those with most of it first, then the last."""
+    order = (pl.col("amiss").list.len(), "last_captured_at", "uri")
+    return with_nanoseconds(
+        with_amiss(captures).sort(order, descending=[True, True, False], nulls_last=True).head(LISTED_CAPTURES),
+        first_ns="first_captured_at",
+        last_ns="last_captured_at",
+    )
 
 
 def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame) -> dict[str, Any]:
