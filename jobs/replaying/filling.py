@@ -4,7 +4,7 @@ from typing import Any
 
 from jobs.engine.engine import T
 from jobs.replaying.conversations import Conversations
-from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, STREAMS
+from schemas.ingest import CAPTURES, STREAMS
 from schemas.table import Table
 from udfs.derive.fitness import fill_captures
 
@@ -22,7 +22,7 @@ def filled_rows(united: Conversations[T]) -> dict[Table, Any]:
         fill_captures,
         captures=sources.captures,
         streams=sources.streams,
-        connections=engine.read(INTERNAL_CONNECTIONS, "endpoints", "capture_id"),
+        connections=sources.internal_connections,
         packets=packets,
     )
     renamed = united.renamed_copies(sources.streams)
