@@ -56,6 +56,8 @@ DELIVERED = (
     Outcome.DELIVERED_BEFORE_CAPTURE,
 )
 """The outcomes of messages that were delivered; of some of these an acknowledgment says so (`confirmed`)."""
+READABLE = tuple(outcome for outcome in DELIVERED if outcome is not Outcome.DELIVERED_BEFORE_CAPTURE)
+"""The outcomes of messages that lie in their queue until they are read: those of earlier deliveries may be read."""
 
 MEANING = {
     Outcome.CONTRADICTED: "that the receiver's acknowledgments contradict",
@@ -88,6 +90,15 @@ OUTCOME_COUNTS: Sequence[Column] = (
     *(Column(count_column(outcome), LONG, f"Messages {MEANING[outcome]}{_UNTOLD}.") for outcome in Outcome),
     Column("confirmed", LONG, f"Messages that were delivered, as an acknowledgment says, too{_UNTOLD}."),
     Column("lost", LONG, f"Messages that are lost for good: {', '.join(LOST)} together{_UNTOLD}."),
+    Column(
+        "accepted_not_read_messages",
+        LONG,
+        "Messages that were delivered and whose sender asked for a FinalAck, but none came: accepted, not read yet. "
+        "Null where none asked, or where the captures hold no acknowledgment for their sender: not reported.",
+    ),
+)
+NOT_READ_SINCE = Column(
+    "accepted_not_read_since", TIMESTAMP, "When the first message of accepted_not_read_messages was accepted, UTC."
 )
 
 SCOPE_KEY = Column("scope_key", STRING, "What a state belongs to; its first word is the scope.", nullable=False)
@@ -127,6 +138,7 @@ OUTCOMES = Table(
         ),
         Column("delivered_by", STRING, "What proves its delivery; null when nothing does.", values=tuple(DeliveredBy)),
         Column("final_ack_class", U16, "MessageClass of the FinalAck that names it; null for none."),
+        Column("final_ack_requested", BOOL, "As in verdicts, of any arrival; null for a number never seen."),
         replace(WITNESS, comment=f"Its first arrival, the one that decided, and what passed it. {WITNESS.comment}"),
         Column("explanation", STRING, "The outcome in one sentence.", nullable=False),
     ),

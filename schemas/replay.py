@@ -4,7 +4,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from schemas.messages import COPIED_COLUMNS, STRINGS, TX_SEQUENCE
-from schemas.outcomes import OUTCOME_COUNTS, SCOPE_KEY, SOURCE
+from schemas.outcomes import NOT_READ_SINCE, OUTCOME_COUNTS, SCOPE_KEY, SOURCE
 from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, Table
 from schemas.witness import WITNESS
 
@@ -167,6 +167,12 @@ VERDICTS = Table(
         Column("ack_latency_ms", DOUBLE, "Milliseconds from the message to that acknowledgment."),
         Column("evidence", STRING, "What acknowledgments say of the verdict.", nullable=False, values=tuple(Evidence)),
         Column("final_ack_class", U16, "MessageClass of the last FinalAck for it; null for none."),
+        Column(
+            "final_ack_requested",
+            BOOL,
+            "Its sender asks for a FinalAck when it is read: FA, or journaling at the source (JN, JP).",
+            nullable=False,
+        ),
         Column("covered_at", TIMESTAMP, "Time of the first OrderAck from it on with its number or a higher one, UTC."),
         Column("assumed", BOOL, "The state before it rests on an unconfirmed unknown arrival.", nullable=False),
         Column(
@@ -203,6 +209,7 @@ SEQUENCES = Table(
         Column("messages", LONG, "Messages that arrived, resends included.", nullable=False),
         *VERDICT_COUNTS,
         *OUTCOME_COUNTS,
+        NOT_READ_SINCE,
         Column("delivered_arrivals", LONG, "Arrivals of delivered messages; null under the literal reading."),
         Column("first_number_due", LONG, "First number that its scope had to see; null where its state is elsewhere."),
         Column("numbers_due", LONG, "How many there are from first_number_due up to the state; null as that one."),
@@ -239,6 +246,9 @@ SESSIONS = Table(
         Column("receiver_unknown", LONG, "Transactional ones that may be passing through, not judged.", nullable=False),
         *VERDICT_COUNTS,
         *OUTCOME_COUNTS,
+        NOT_READ_SINCE,
+        Column("source_queue_managers", STRINGS, "GUIDs of the original senders of judged messages.", nullable=False),
+        Column("destination_queues", STRINGS, "Format names of the queues of judged messages.", nullable=False),
         Column("missing_bytes", LONG, "Bytes of its streams that no capture holds.", nullable=False),
         Column(
             "byte_coverage",

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import plain_outcomes
 import polars as pl
 import pytest
+from plain_not_read import NotRead, not_read
 from plain_outcomes import Message, Row, Run
 from plain_unacknowledged import Answers, answers
 from random_nights import night
@@ -288,6 +289,22 @@ def test_counts_are_those_of_all_messages_and_numbers(replayed: Replayed) -> Non
     for *_, outcome, first, last in runs:
         expected[outcome] += last - first + 1
     assert {one.value: replayed.sequences[count_column(one)].sum() for one in Outcome} == dict(expected)
+
+
+@pytest.mark.parametrize("table", ["sequences", "sessions"])
+def test_messages_accepted_and_not_read_yet_are_those_of_a_second_computation(replayed: Replayed, table: str) -> None:
+    tables = {name: replayed.tables[name].to_dicts() for name in ("verdicts", "stream_ends")}
+    tables |= {name: getattr(replayed.sources, name).to_dicts() for name in ("messages", "acks")}
+    outcomes, _ = plain_outcomes.outcomes(replayed.verdicts.to_dicts(), said=said_of(replayed))
+    by = {"sequences": "scope_key", "sessions": "session_id"}[table]
+    expected = not_read(tables, outcomes, by)
+    for row in replayed.tables[table].to_dicts():
+        key = row[by] if table == "sessions" else (row[by], int(row["tx_sequence_id"]))
+        found = NotRead(row["accepted_not_read_messages"], row["accepted_not_read_since"])
+        assert found == expected.pop(key, NotRead()), key
+    assert expected == {}
+    counts = replayed.tables[table]["accepted_not_read_messages"]
+    assert (counts.null_count() > 0, (counts == 0).any(), (counts > 1).any()) == (True, True, True)
 
 
 def test_sequences_are_the_sums_of_their_arrivals_and_outcomes(replayed: Replayed) -> None:

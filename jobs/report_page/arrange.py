@@ -12,6 +12,7 @@ from jobs.report_page.messages import Machines, is_direct, saved, severity
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, MEANING, Outcome, count_column
 from schemas.replay import FindingKind, Reason, Severity, Verdict
+from udfs.derive.outcomes.counts import NOT_READ
 from udfs.derive.report.messages import ACCEPTED, FATES
 from udfs.derive.report.period import Steps
 from udfs.derive.report.rows import SEVERITIES, Row, Rows
@@ -107,6 +108,7 @@ def numbers(rows: Mapping[str, Any]) -> Row:
         "stuck": rows["places"]["stuck"],
         "unacknowledged": rows["places"]["unacknowledged"],
         "confirmed": rows["confirmed"],
+        NOT_READ: rows[NOT_READ],
         "passing_through": of_sessions["passing_through"],
         "unjudged": of_sessions["unjudged"],
         "errors": sum(row["findings"] for row in rows["kinds"] if row["severity"] == Severity.ERROR.value),

@@ -8,7 +8,7 @@ import polars as pl
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.reporting.flow import SUMMARIZED, accepted_since, read_few
-from jobs.steps.headline import NOT_TOLD, headline, headline_figures, second
+from jobs.steps.headline import NOT_TOLD, Period, headline, headline_figures, second
 from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, MESSAGES
@@ -17,8 +17,10 @@ from schemas.replay import FINDINGS, VERDICTS, FindingKind, Severity
 from schemas.table import Table
 from udfs.derive.fitness import with_amiss
 from udfs.derive.frames import ONE
+from udfs.derive.outcomes.counts import NOT_READ, SINCE
 from udfs.derive.report.findings import found_alone, sentences_by_incident
 from udfs.derive.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
+from udfs.derive.report.period import captured
 from udfs.derive.report.rows import SEVERITIES, Row
 from udfs.derive.report.summary import (
     kinds_by_severity,
@@ -65,11 +67,12 @@ def summary(engine: Engine[T], place: str, names: Names | None = None) -> dict[s
 def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, Any]:
     """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`.
 
-    `lost_by` names the senders and queues with most lost messages, `worst_incidents` tells what happened, where to
+    `accepted_not_read_messages` is None where that is not reported. `period`, `senders` and `queues` are those that the
+    captures show. `lost_by` names the senders and queues with most lost messages, `worst_incidents` tells what happened, where to
     go and what to do, the worst first, and `findings_by_severity` counts the kinds of each severity.
     Under the literal reading, which tells none of this, the headline says so, and `lost` and `stuck` are None.
     """
-    few = read_few(engine, *SUMMARIZED)
+    few = read_few(engine, *SUMMARIZED, CAPTURES)
     sums, incidents = sums_of_sessions(few["sessions"]), few["incidents"]
     if not sums["is_told"]:
         return {"headline": NOT_TOLD, "outcomes": {}, "lost": None, "lost_by": [], "stuck": None, "severities": {}}
@@ -81,12 +84,16 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         by_severity[one["severity"]][one["kind"]] = one["count"]
     severities = {severity: sum(kinds.values()) for severity, kinds in by_severity.items()}
     outcomes = {outcome.value: sums[count_column(outcome)] for outcome in Outcome}
+    shown = Period(*captured(few["captures"]), sums["senders"], sums["queues"])
     figures = headline_figures(
         outcomes,
         where,
         machines_to_blame(incidents),
         names or Names(),
+        shown=shown,
         confirmed=sums["confirmed"],
+        not_read=sums[NOT_READ],
+        not_read_since_ns=sums[f"{SINCE}_ns"],
         missing_bytes=int(few["stream_ends"]["missing_bytes"].sum()),
         unjudged=sums["unjudged"],
         passing_through=sums["passing_through"],
@@ -102,6 +109,11 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "stuck": where["stuck"],
         "unacknowledged": where["unacknowledged"],
         "confirmed": sums["confirmed"],
+        NOT_READ: sums[NOT_READ],
+        SINCE: _second(sums[f"{SINCE}_ns"]),
+        "period": {"first": _second(shown.first_ns), "last": _second(shown.last_ns)},
+        "senders": shown.senders,
+        "queues": shown.queues,
         "severities": {name: count for name, count in severities.items() if count},
         "findings_by_severity": {name: counts for name, counts in by_severity.items() if counts},
         "worst_incidents": [

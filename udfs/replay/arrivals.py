@@ -60,6 +60,8 @@ class Arrival(NamedTuple):
     verdict: str
     evidence: str
     final_ack_class: int | None
+    final_ack_requested: bool
+    """Whether its sender asks for a FinalAck when it is read."""
     acknowledged_us: int | None
     """When an acknowledgment of it came, in µs since 1970; None for none."""
     overdue: bool

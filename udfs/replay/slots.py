@@ -130,6 +130,7 @@ def _message_row(message: Message) -> Row:
         "next_resend_at": message.next_resend_us if outcome is Outcome.UNACKNOWLEDGED else None,
         "delivered_by": proof and proof.value,
         "final_ack_class": message.final_ack_class,
+        "final_ack_requested": any(arrival.final_ack_requested for arrival in message.arrivals),
         "witness": witness(message, outcome),
         "explanation": _OF_MESSAGE[outcome].format(
             named="unknown" if message.final_ack_class is None else f"0x{message.final_ack_class:04X}",

@@ -12,7 +12,7 @@ from udfs.replay.arrivals import ARRIVAL
 
 _COPIED = (
     *(*MESSAGE, "session_id", "destination_queue", "label", "replay_order", "accepted", "verdict", "evidence"),
-    *("final_ack_class", "assumed", "missing_runs", "behind_gap"),
+    *("final_ack_class", "final_ack_requested", "assumed", "missing_runs", "behind_gap"),
 )
 _OF_SCOPE = (*("opening_sequence", "opening_number", "state_sequence", "state_number", "state_assumed"),)
 

@@ -9,7 +9,7 @@ from udfs.derive.columns import PLACE, are_in, quotient, timestamp, tx_sequence,
 from udfs.derive.conversations.clocks import with_recorded
 from udfs.derive.frames import derives
 from udfs.derive.replay.marks import BEFORE, STREAM
-from udfs.derive.replay.scopes import CONTENT, FLOW_KEY, with_flow
+from udfs.derive.replay.scopes import ASKS_FOR_FINAL_ACK, CONTENT, FLOW_KEY, with_flow
 
 _MS = 1_000_000  # ns
 _HASHED_AT_ONCE = 1 << 14
@@ -84,6 +84,7 @@ def _values() -> dict[str, pl.Expr]:
         "incoming_tx_sequence_number": pl.col("state_number") + nth,
         "acknowledged_at": timestamp(acknowledged),
         "ack_latency_ms": quotient(acknowledged - captured, _MS),
+        "final_ack_requested": pl.any_horizontal(ASKS_FOR_FINAL_ACK).fill_null(value=False),
         "covered_at": timestamp(pl.col("covered_ns")),
         "assumed": pl.col("in_doubt") & ~(pl.col("doubt_ended_ns") < captured).fill_null(False),
     }

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from schemas.ingest import PACKETS, STREAM_GAPS, PacketType
+from schemas.ingest import PACKETS, STREAM_GAPS
 from schemas.messages import ACKS, MESSAGES
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import VERDICTS
@@ -18,6 +18,7 @@ from schemas.table import Table
 from udfs.derive.columns import PLACE, count, nanoseconds
 from udfs.derive.fitness import with_amiss
 from udfs.derive.frames import Frames
+from udfs.derive.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.derive.report.findings import (
     LISTED_INCIDENTS,
     findings_by_kind,
@@ -32,7 +33,7 @@ from udfs.derive.report.messages import (
     listed_messages,
     places,
 )
-from udfs.derive.report.period import Steps, begin_of_last_run, steps
+from udfs.derive.report.period import Steps, begin_of_last_run, captured, steps
 from udfs.derive.report.rows import in_period, with_nanoseconds
 from udfs.derive.report.sessions import caveats, coverage, damages, ranked_sessions
 from udfs.derive.report.summary import machines_to_blame, sums_of_sessions
@@ -149,8 +150,7 @@ def _unfit_first(captures: pl.DataFrame) -> pl.DataFrame:
 def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame) -> dict[str, Any]:
     """Returns single values beside what is `listed`: counts, times, and where an operator has to go.
 
-    `accepted` are rows of `count_accepted`. `acks` has the kinds of acknowledgments that were captured: without a
-    FinalAck, no capture tells what was read.
+    `accepted` are rows of `count_accepted`. `captured` are the times of the first and the last record in the captures.
     """
     counts = chosen.sequences.select(pl.col(*map(count_column, Outcome)).sum())
     return {
@@ -164,12 +164,13 @@ def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame
         "session_count": chosen.sessions.height,
         "outcomes": counts.row(0, named=True),
         "confirmed": chosen.sequences["confirmed"].sum(),
+        **chosen.sequences.select(sum_if_any(NOT_READ), nanoseconds(pl.col(SINCE).min())).row(0, named=True),
+        "captured": captured(chosen.captures, chosen.since),
         "told": not chosen.sequences[Outcome.DELIVERED.value].has_nulls(),
         "places": places(sums["queues"]),
         "accepted": accepted_by_sender(chosen.incidents, accepted),
         "machines": machines_to_blame(chosen.incidents),
         "caveats": caveats(chosen.streams, tables["books"]),
-        "reads_reported": PacketType.FINAL_ACK.value in tables["acks"]["ack_type"],
     }
 
 
