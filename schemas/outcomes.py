@@ -89,7 +89,8 @@ _UNTOLD = "; null under the literal reading"
 OUTCOME_COUNTS: Sequence[Column] = (
     *(Column(count_column(outcome), LONG, f"Messages {MEANING[outcome]}{_UNTOLD}.") for outcome in Outcome),
     Column("confirmed", LONG, f"Messages that were delivered, as an acknowledgment says, too{_UNTOLD}."),
-    Column("lost", LONG, f"Messages that are lost for good: {', '.join(LOST)} together{_UNTOLD}."),
+    Column("lost_messages", LONG, f"Messages that are lost for good: {', '.join(LOST)} together{_UNTOLD}."),
+    Column("stuck_messages", LONG, f"Messages that are pending and were refused again{_UNTOLD}."),
     Column(
         "accepted_not_read_messages",
         LONG,
@@ -104,6 +105,12 @@ NOT_READ_SINCE = Column(
 SCOPE_KEY = Column("scope_key", STRING, "What a state belongs to; its first word is the scope.", nullable=False)
 SOURCE = Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False)
 
+MESSAGE_KEY = Column(
+    "message_key",
+    STRING,
+    "Tells messages apart, also where machines share an identity: the content_hash as text, message ID included.",
+)
+
 OUTCOMES = Table(
     "outcomes",
     "One row per transactional message that was not plainly delivered, and per run of numbers that were never seen.",
@@ -115,6 +122,7 @@ OUTCOMES = Table(
         Column("tx_sequence_number", U32, "TxSequenceNumber; the first one of a run of numbers.", nullable=False),
         SOURCE,
         Column("message_id", STRING, r"<source_queue_manager>\<ordinal>; null for a number never seen."),
+        replace(MESSAGE_KEY, comment=f"{MESSAGE_KEY.comment} Null for a number never seen."),
         Column("content_hash", LONG, "Hash of the content, as in verdicts; null for a number never seen."),
         Column("numbers", LONG, "How many numbers it stands for, from tx_sequence_number on.", nullable=False),
         Column("session_id", STRING, "Session of its first arrival, or of the message that shows it.", nullable=False),

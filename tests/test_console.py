@@ -33,8 +33,8 @@ _NIGHT: dict[str, Any] = {
     "worst_incidents": [
         {
             "outcome": "lost",
-            "lost": 2,
-            "stuck": 0,
+            "lost_messages": 2,
+            "stuck_messages": 0,
             "pending": 0,
             "unacknowledged": 0,
             "unknown": 0,

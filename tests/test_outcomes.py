@@ -310,10 +310,12 @@ def test_messages_accepted_and_not_read_yet_are_those_of_a_second_computation(re
 def test_sequences_are_the_sums_of_their_arrivals_and_outcomes(replayed: Replayed) -> None:
     arrivals: dict[Any, list[Row]] = defaultdict(list)
     became: dict[Any, Counter[str]] = defaultdict(Counter)
+    stuck = Counter[Any]()
     for row in replayed.verdicts.to_dicts():
         arrivals[row["scope_key"], row["tx_sequence_id"]].append(row)
     for row in replayed.outcomes.to_dicts():
         became[row["scope_key"], row["tx_sequence_id"]][row["outcome"]] += row["numbers"]
+        stuck[row["scope_key"], row["tx_sequence_id"]] += row["stuck"]
     sequences = {(row["scope_key"], row["tx_sequence_id"]): row for row in replayed.sequences.to_dicts()}
     assert sequences.keys() == arrivals.keys()
     for key, rows in arrivals.items():
@@ -327,7 +329,9 @@ def test_sequences_are_the_sums_of_their_arrivals_and_outcomes(replayed: Replaye
         expected |= {"last_accepted_number": max(accepted, default=None)}
         expected |= {"first_captured_at": min(times, default=None), "last_captured_at": max(times, default=None)}
         expected |= {count_column(one): became[key][one] for one in Outcome if one != Outcome.DELIVERED}
-        expected["lost"] = sum(became[key][one] for one in LOST)
+        expected["lost_messages"] = sum(became[key][one] for one in LOST)
+        expected["stuck_messages"] = stuck[key]
+        expected["accepted_arrivals"] = sum(row["accepted"] is True for row in rows)
         assert {name: sequences[key][name] for name in expected} == expected
 
 
@@ -349,13 +353,13 @@ def test_sessions_are_the_sums_of_their_messages_and_of_what_became_of_them(repl
         times = [row["captured_at"] for row in rows if row["captured_at"] is not None]
         counted = [*Verdict, *(count_column(one) for one in Outcome if one != Outcome.DELIVERED)]
         expected: Row = {name: judged[session][name] for name in counted}
-        expected |= {"messages": len(rows), "transactional": sum(row["transactional"] for row in rows)}
+        expected |= {"messages": len(rows), "transactional_messages": sum(row["transactional"] for row in rows)}
         expected |= {"encrypted": sum(row["body_encrypted"] for row in rows)}
         expected |= {"connections": len({ends[row["stream_id"]]["connection_id"] for row in rows})}
         expected |= {"first_captured_at": min(times, default=None), "last_captured_at": max(times, default=None)}
         assert {name: found[name] for name in expected} == expected
         not_judged = found["passing_through"] + found["receiver_unknown"]
-        assert found["transactional"] - not_judged == sum(judged[session][verdict] for verdict in Verdict)
+        assert found["transactional_messages"] - not_judged == sum(judged[session][verdict] for verdict in Verdict)
         assert found["replay_scope"] == " and ".join(sorted(scopes[session], reverse=True)) or Scope.QUEUE
     assert {row["replay_scope"] for row in sessions.values()} == {"session", "queue", BOTH_SCOPES}
 

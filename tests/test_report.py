@@ -34,7 +34,7 @@ def test_tasks_of_spark_make_the_same_page(spark: SparkSession, tmp_path: Path, 
     chosen: dict[str, Any] = {}
     if of_one:
         incidents = DeltaTable(str(tmp_path / "incidents")).to_pyarrow_table().to_pylist()
-        harmed = next(row for row in incidents if row["lost"])
+        harmed = next(row for row in incidents if row["lost_messages"])
         chosen = {"session": [harmed["session_id"]], "since": "all", "out": str(tmp_path / "one" / "session.html")}
     options = config(tmp_path, **chosen)
     report.run(spark, options)
@@ -253,7 +253,7 @@ def test_incidents_come_worst_first_each_with_its_findings(morning: Tables) -> N
 
 def test_one_session_can_be_asked_for_with_names_beside_the_originals(morning: Tables) -> None:
     names = names_of(morning)
-    (session,) = {row["session_id"] for row in morning["incidents"].to_dicts() if row["lost"]}
+    (session,) = {row["session_id"] for row in morning["incidents"].to_dicts() if row["lost_messages"]}
     sender, _ = session.split("->")
     text = said(page_of(morning, names, session=[session]))
     assert "This report shows only 1 session." in text

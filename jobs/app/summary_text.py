@@ -156,11 +156,11 @@ def _concerns(failed: str, machine: str) -> bool:
 
 def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
     """Returns how many messages of an incident are lost, stuck and so on, each figure with its word; none that is 0."""
-    waiting = incident["pending"] - incident["stuck"]
+    waiting = incident["pending"] - incident["stuck_messages"]
     figures = (
-        (incident["lost"], "lost"),
-        (incident["stuck"], "stuck"),
-        (waiting, "more pending" if incident["stuck"] else "pending"),
+        (incident["lost_messages"], "lost"),
+        (incident["stuck_messages"], "stuck"),
+        (waiting, "more pending" if incident["stuck_messages"] else "pending"),
         (incident["unacknowledged"], "never acknowledged"),
         (incident["unknown"], "unknown"),
     )

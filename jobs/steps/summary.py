@@ -68,8 +68,8 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`.
 
     `accepted_not_read_messages` is None where that is not reported. `period`, `senders` and `queues` are those that the
-    captures show. `lost_by` names the senders and queues with most lost messages, `worst_incidents` tells what happened, where to
-    go and what to do, the worst first, and `findings_by_severity` counts the kinds of each severity.
+    captures show. `lost_by` names the senders and queues with most lost messages, `worst_incidents` tells what
+    happened, where to go and what to do, the worst first, and `findings_by_severity` counts the kinds of each severity.
     Under the literal reading, which tells none of this, the headline says so, and `lost` and `stuck` are None.
     """
     few = read_few(engine, *SUMMARIZED, CAPTURES)
@@ -136,8 +136,8 @@ def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
         for sender in incident["senders"]
     ]
     kept = (
-        *("incident_id", "cause", "outcome", "lost", "pending", "stuck", "unacknowledged", "unknown", "ongoing"),
-        *("destination_queues", "receivers", "advice", "source_queue_manager", "session_id", "explanation"),
+        *("incident_id", "cause", "outcome", "lost_messages", "pending", "stuck_messages", "unacknowledged", "unknown"),
+        *("ongoing", "destination_queues", "receivers", "advice", "source_queue_manager", "session_id", "explanation"),
     )
     told = {name: incident[name] for name in kept} | {
         "began_at": _second(incident["began_ns"]),

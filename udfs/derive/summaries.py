@@ -3,7 +3,7 @@
 import polars as pl
 
 from schemas.outcomes import OUTCOME_COUNTS
-from schemas.replay import BOTH_SCOPES, SEQUENCES, SESSIONS, Scope, Verdict
+from schemas.replay import ACCEPTING, BOTH_SCOPES, SEQUENCES, SESSIONS, Scope, Verdict
 from udfs.derive.columns import SEQUENCE, UTC, count, count_distinct, count_if, null, tx_sequence
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.counts import NOT_READ, SINCE, sum_if_any, sum_outcomes
@@ -31,7 +31,7 @@ def summarize_sequences(
             pl.col("first_number", "first_captured_at").min(),
             pl.col("last_number", "last_accepted_number", "last_captured_at").max(),
         )
-        .with_columns(tx_sequence=tx_sequence(pl.col("tx_sequence_id")))
+        .with_columns(_accepted(), tx_sequence=tx_sequence(pl.col("tx_sequence_id")))
     )
     if counts is not None:
         rows = rows.join(sum_outcomes(counts, *SEQUENCE), on=SEQUENCE)
@@ -71,7 +71,8 @@ def summarize_sessions(
     """Returns one row of SESSIONS per pair of queue managers and direction that carried messages.
 
     `carried` are rows of `carried_by_stream`, `ends` those of ENDS without copies, `unread` those of
-    `coverage.unread_ranges`, `flows` the distinct OF_FLOWS of judged messages. Without `outcome_counts`, the counts of these are null.
+    `coverage.unread_ranges`, `flows` the distinct OF_FLOWS of judged messages. Without `outcome_counts`, the counts of
+    these are null.
     """
     rows = (
         _carried_by_session(carried, ends)
@@ -92,7 +93,12 @@ def summarize_sessions(
         pl.col(_JUDGED).fill_null(0),
         pl.col("source_queue_managers", "destination_queues").fill_null([]),
     )
-    return rows.select(SESSIONS.names)
+    return rows.with_columns(_accepted()).select(SESSIONS.names)
+
+
+def _accepted() -> pl.Expr:
+    """Returns how many arrivals the rule accepts."""
+    return pl.sum_horizontal(verdict.value for verdict in ACCEPTING).alias("accepted_arrivals")
 
 
 def _carried_by_session(carried: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
@@ -103,7 +109,8 @@ def _carried_by_session(carried: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFra
         .group_by("session_id", "sender", "receiver")
         .agg(
             count_distinct("connection_id").alias("connections"),
-            pl.col("messages", "transactional", "encrypted").sum(),
+            pl.col("messages", "encrypted").sum(),
+            transactional.sum().alias("transactional_messages"),
             transactional.filter(passes_through()).sum().alias("passing_through"),
             transactional.filter(receiver_is_unknown()).sum().alias("receiver_unknown"),
             pl.col("first_captured_at").min(),

@@ -117,6 +117,7 @@ def _message_row(message: Message) -> Row:
     return {
         **_row_of(first, first.number, outcome),
         "message_id": first.message_id,
+        "message_key": str(first.content_hash),
         "content_hash": first.content_hash,
         "numbers": 1,
         "label": first.label,

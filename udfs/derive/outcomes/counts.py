@@ -5,11 +5,11 @@ from collections.abc import Collection
 import polars as pl
 
 from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, NOT_READ_SINCE, READABLE, DeliveredBy, Outcome, count_column
-from udfs.derive.columns import ACK_PAIR, SPAN, are_in, unsigned
+from udfs.derive.columns import ACK_PAIR, SPAN, are_in, count_if, unsigned
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.slots import MESSAGE, SLOT, with_receiver
 
-COUNTED = (*(count_column(outcome) for outcome in Outcome), "confirmed", "delivered_arrivals")
+COUNTED = (*(count_column(outcome) for outcome in Outcome), "confirmed", "stuck_messages", "delivered_arrivals")
 NEXT_RESEND = "next_resend_at"
 NOT_READ, SINCE = "accepted_not_read_messages", NOT_READ_SINCE.name
 SUMMED = (*COUNTED, NOT_READ, SINCE, NEXT_RESEND)
@@ -48,8 +48,8 @@ def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame, not_read: pl.Dat
     """Returns per `scope_key`, `tx_sequence_id` and `session_id` the counts of outcomes, as `sum_outcomes` does.
 
     `outcomes` are rows of OUTCOMES, those of delivered messages in unusual slots among them; `plain` are the other
-    messages, and `not_read` the rows of `count_not_read` of these. `delivered_arrivals` counts the arrivals of delivered messages, `confirmed` the messages that were
-    delivered by an acknowledgment, too.
+    messages, and `not_read` the rows of `count_not_read` of these. `delivered_arrivals` counts the arrivals of
+    delivered messages, `confirmed` the messages that were delivered by an acknowledgment, too.
     """
     outcome = pl.col("outcome")
     delivered = Outcome.DELIVERED.value
@@ -58,6 +58,7 @@ def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame, not_read: pl.Dat
     rows = outcomes.group_by(COUNT_KEY).agg(
         *(pl.col("numbers").filter(outcome == one.value).sum().alias(count_column(one)) for one in Outcome),
         pl.col("numbers").filter(has_outcome(DELIVERED), _is_confirmed()).sum().alias("confirmed"),
+        count_if("stuck").alias("stuck_messages"),
         pl.col("arrivals").filter(outcome == delivered).sum().alias("delivered_arrivals"),
         pl.min(NEXT_RESEND),
         pl.when(asked.any()).then(is_waiting.sum().cast(pl.Int64)).alias(NOT_READ),
@@ -74,13 +75,13 @@ def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame, not_read: pl.Dat
 
 
 def sum_outcomes(counts: pl.DataFrame, *key: str) -> pl.DataFrame:
-    """Returns the counts of `count_outcomes` by a key of fewer columns, and `lost`, their sum over LOST.
+    """Returns the counts of `count_outcomes` by a key of fewer columns, with `lost_messages`, their sum over LOST.
 
     Beside them are the first of their NEXT_RESEND and of their SINCE; NOT_READ is null where it is in all of them.
     """
     lost = pl.sum_horizontal(count_column(outcome) for outcome in LOST)
     sums = pl.col(COUNTED).sum(), sum_if_any(NOT_READ), pl.min(NEXT_RESEND, SINCE)
-    return counts.group_by(key).agg(sums).with_columns(lost=lost)
+    return counts.group_by(key).agg(sums).with_columns(lost_messages=lost)
 
 
 def sum_if_any(name: str) -> pl.Expr:

@@ -78,6 +78,7 @@ def _values() -> dict[str, pl.Expr]:
     captured, acknowledged = pl.col("captured_ns"), pl.col("acknowledged_ns")
     nth = pl.col("tx_sequence_number") - pl.col("first_number")
     return {
+        "message_key": pl.col("content_hash").cast(pl.String),
         "replay_order": pl.col("replay_order") + nth + pl.col("arrivals_before"),
         "missing_runs": pl.col("missing_runs") + pl.col("missing_before"),
         "incoming_tx_sequence_id": unsigned(pl.col("state_sequence")),

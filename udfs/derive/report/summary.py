@@ -35,7 +35,7 @@ def sums_of_sessions(sessions: pl.DataFrame) -> Row:
     judged = pl.sum_horizontal(verdict.value for verdict in Verdict)
     found = sessions.select(
         pl.col(*map(count_column, Outcome), "confirmed", "passing_through").sum(),
-        (pl.col("transactional") - pl.col("passing_through") - judged).sum().alias("unjudged"),
+        (pl.col("transactional_messages") - pl.col("passing_through") - judged).sum().alias("unjudged"),
         pl.col(Outcome.DELIVERED.value).is_not_null().all().alias("is_told"),
         sum_if_any(NOT_READ).alias(NOT_READ),
         nanoseconds(pl.col(SINCE).min()).alias(f"{SINCE}_ns"),
@@ -56,7 +56,7 @@ def machines_to_blame(incidents: pl.DataFrame) -> list[str]:
 
     A receiver that was replaced is one, too.
     """
-    is_harm = pl.any_horizontal(pl.col("lost", "stuck", "unacknowledged") > 0)
+    is_harm = pl.any_horizontal(pl.col("lost_messages", "stuck_messages", "unacknowledged") > 0)
     harm = incidents.filter(is_harm | (pl.col("cause") == Cause.RECEIVER_REPLACED.value))
     return list(dict.fromkeys(one for row in worst_incidents(harm, harm.height).to_dicts() for one in machines_of(row)))
 
