@@ -10,7 +10,7 @@ _COLUMN = 22
 _MOST_NAMED = 6
 _FIRST = ("outcomes", "accepted_not_read_messages", "incidents", "findings", "verdicts", "messages", "captures")
 """Figures that come first, in this order."""
-_CALLED = {"accepted_not_read_messages": "accepted, unread yet"}
+_CALLED = {"accepted_not_read_messages": "not read yet"}
 """Names of figures in other words."""
 _IN_OTHERS = {
     "lost",

@@ -63,8 +63,8 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`.
 
     `accepted_not_read_messages` is None where that is not reported. `period`, `senders` and `queues` are those that the
-    captures show. `lost_by` names the senders and queues with most lost messages, `worst_incidents` tells what happened, where to
-    go and what to do, the worst first, and `findings_by_severity` counts the kinds of each severity.
+    captures show. `lost_by` names the senders and queues with most lost messages, `worst_incidents` tells what
+    happened, where to go and what to do, the worst first, and `findings_by_severity` counts the kinds of each severity.
     Under the literal reading, which tells none of this, the headline says so, and `lost` and `stuck` are None.
     """
     few = read_few(engine, *SUMMARIZED, CAPTURES)

@@ -43,9 +43,7 @@ def tally_rows(tallies: pl.DataFrame, counts: pl.DataFrame, watched: pl.DataFram
     """Returns rows of TALLIES: tallies, `count_outcomes` beside one of each sequence and session, and who answers."""
     counted = counts.select(*COUNT_KEY, *SUMMED)
     is_first = pl.struct(COUNT_KEY).is_first_distinct()
-    with_counts = tallies.drop(SUMMED, "watched_ns", "answers_whole", "lost", strict=False).sort(
-        "stream_id"
-    )
+    with_counts = tallies.drop(SUMMED, "watched_ns", "answers_whole", "lost", strict=False).sort("stream_id")
     first = with_counts.filter(is_first).join(counted, on=COUNT_KEY, how="left")
     rows = pl.concat([first, with_counts.filter(~is_first)], how="diagonal")
     return with_columns_of(TALLIES, rows.join(watched, on=SENDER_THERE, how="left"))

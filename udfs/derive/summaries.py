@@ -71,7 +71,8 @@ def summarize_sessions(
     """Returns one row of SESSIONS per pair of queue managers and direction that carried messages.
 
     `carried` are rows of `carried_by_stream`, `ends` those of ENDS without copies, `unread` those of
-    `coverage.unread_ranges`, `flows` the distinct OF_FLOWS of judged messages. Without `outcome_counts`, the counts of these are null.
+    `coverage.unread_ranges`, `flows` the distinct OF_FLOWS of judged messages. Without `outcome_counts`, the counts of
+    these are null.
     """
     rows = (
         _carried_by_session(carried, ends)

@@ -48,8 +48,8 @@ def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame, not_read: pl.Dat
     """Returns per `scope_key`, `tx_sequence_id` and `session_id` the counts of outcomes, as `sum_outcomes` does.
 
     `outcomes` are rows of OUTCOMES, those of delivered messages in unusual slots among them; `plain` are the other
-    messages, and `not_read` the rows of `count_not_read` of these. `delivered_arrivals` counts the arrivals of delivered messages, `confirmed` the messages that were
-    delivered by an acknowledgment, too.
+    messages, and `not_read` the rows of `count_not_read` of these. `delivered_arrivals` counts the arrivals of
+    delivered messages, `confirmed` the messages that were delivered by an acknowledgment, too.
     """
     outcome = pl.col("outcome")
     delivered = Outcome.DELIVERED.value
