@@ -12,7 +12,7 @@ from plain_not_read import NotRead, not_read
 from plain_outcomes import Message, Row, Run
 from plain_unacknowledged import Answers, answers
 from random_nights import night
-from replay_tables import Replayed, Tables, replay
+from replay_tables import T0, Replayed, Tables, replay
 from replayer import Key
 from scene import S, Scene, guid
 from tiers import seeds
@@ -289,6 +289,54 @@ def test_counts_are_those_of_all_messages_and_numbers(replayed: Replayed) -> Non
     for *_, outcome, first, last in runs:
         expected[outcome] += last - first + 1
     assert {one.value: replayed.sequences[count_column(one)].sum() for one in Outcome} == dict(expected)
+
+
+ASKS: Row = {"tx_final_ack_required": True}
+NOT_READ: dict[str, tuple[list[tuple[int, int] | Ack | Final], Row, NotRead]] = {
+    "not reported where nobody asked": ([FIRST, (2, 1), Ack(2)], {}, NotRead()),
+    "not reported without an acknowledgment": ([FIRST, (2, 1)], ASKS, NotRead()),
+    "none read": ([FIRST, (2, 1), Ack(2)], ASKS, NotRead(2, 0)),
+    "the first one read": ([FIRST, (2, 1), Ack(2), Final(1, 0x4000)], ASKS, NotRead(1, 1)),
+    "all read": ([FIRST, (2, 1), Ack(2), Final(1, 0x4000), Final(2, 0x4000)], ASKS, NotRead(0)),
+    "one purged": ([FIRST, (2, 1), Ack(2), Final(1, 0xC002)], ASKS, NotRead(1, 1)),
+    "one refused for cause": ([FIRST, (2, 1), Ack(2), Final(1, 0x8004)], ASKS, NotRead(1, 1)),
+    "another one's FinalAck": ([FIRST, Ack(1), Final(1, 0x4000, 99)], ASKS, NotRead(1, 0)),
+    "came twice": ([FIRST, (2, 1), (2, 1), Ack(2)], ASKS, NotRead(2, 0)),
+    "accepted after a refusal": ([FIRST, (3, 2), (2, 1), (3, 2), Ack(3), Final(1, 0x4000)], ASKS, NotRead(2, 2)),
+    "only refused": ([FIRST, (3, 2), Ack(1)], ASKS, NotRead(1, 0)),
+    "delivered as acknowledged": ([(5, 4), Ack(5)], ASKS, NotRead(1, 0)),
+    "delivered before the capture": ([(7, 6), Ack(7), (5, 4)], ASKS, NotRead(1, 0)),
+    "journal of what failed": ([FIRST, Ack(1)], {"negative_source_journal": True}, NotRead(1, 0)),
+    "journal of what arrived": ([FIRST, Ack(1)], {"positive_source_journal": True}, NotRead(1, 0)),
+}
+"""Messages and acknowledgments, a second apart; what messages ask for; how many wait, since which second."""
+
+
+@pytest.fixture(scope="module")
+def not_read_scenes() -> Replayed:
+    tables = Tables()
+    for name, (events, asks, _) in NOT_READ.items():
+        scene = Scene(tables, name, guids=True)
+        scene.connection()
+        for at, event in enumerate(events):
+            if isinstance(event, Ack):
+                scene.ack(at, event.number)
+            elif isinstance(event, Final):
+                scene.final_ack(at, *event)
+            else:
+                scene.message(at, *event[:2], **asks)
+    return replay(tables.sources())
+
+
+@pytest.mark.parametrize("table", ["sequences", "sessions"])
+@pytest.mark.parametrize("name", NOT_READ)
+def test_what_is_accepted_and_not_read_yet(not_read_scenes: Replayed, name: str, table: str) -> None:
+    rows = not_read_scenes.tables[table].to_dicts()
+    sender = "sender" if table == "sessions" else "source_queue_manager"
+    (row,) = (row for row in rows if row[sender] == guid(f"{name}.a"))
+    since = row["accepted_not_read_since"]
+    seconds = since and round(since.timestamp() - T0 / 1_000_000_000)
+    assert NotRead(row["accepted_not_read_messages"], seconds) == NOT_READ[name][2]
 
 
 @pytest.mark.parametrize("table", ["sequences", "sessions"])

@@ -13,7 +13,7 @@ _FIRST = (
     "captures",
 )
 """Figures that come first, in this order."""
-_CALLED = {"accepted_not_read_messages": "accepted, unread yet"}
+_CALLED = {"accepted_not_read_messages": "not read yet"}
 """Names of figures in other words."""
 _TIMES = (("from", "first_captured_at"), ("to", "last_captured_at"))
 _IN_OTHERS = {

@@ -121,10 +121,11 @@ def headline_figures(
         Figure(unjudged, "transactional messages not judged", "limits"),
         Figure(errors, "findings that are errors" if errors > 1 else "finding that is an error", "incidents"),
     )
-    pending = outcomes.get(Outcome.PENDING, 0) + outcomes.get(Outcome.AWAITED, 0)
     since = "" if not_read_since_ns is None else f" since {second(not_read_since_ns)}"
+    pending = outcomes.get(Outcome.PENDING, 0)
     beside = (
-        Figure(pending, f"pending ({stuck:,} of them stuck)", "pending"),
+        Figure(pending, f"pending ({stuck:,} of them stuck)" if stuck else "pending", "pending", Outcome.PENDING),
+        Figure(outcomes.get(Outcome.AWAITED, 0), "awaited", "pending", Outcome.AWAITED),
         Figure(outcomes.get(Outcome.EXPIRED_UNSEEN, 0), "expired unseen", "expired_unseen"),
         Figure(not_read or 0, f"accepted, not read yet{since}", "sessions"),
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
@@ -175,7 +176,8 @@ def _sure(shown: Period, accepted: int, confirmed: int) -> str:
         said += [counted(shown.senders, "sender"), counted(shown.queues, "queue")]
     if accepted:
         said.append(f"{f'{confirmed:,}' if confirmed else 'none'} of {accepted:,} confirmed by the receiver")
-    return f"{', '.join(said)}." if said else ""
+    line = ", ".join(said)
+    return f"{line[0].upper()}{line[1:]}." if line else ""
 
 
 def _nothing(passing_through: int) -> str:
