@@ -4,6 +4,12 @@ Segments come in file order (capture, record number), never in clock order. Sequ
 positions that only grow, so a stream may be longer than 4 GiB. The effect of a segment on its connection depends only
 on the segments before it, so a stream can be delivered piece by piece and a connection can be stored and resumed.
 `udfs.tcp.overlap` decides which bytes of a direction form its stream.
+
+A keep-alive is one byte at one below the next sequence number, a copy of the last byte or garbage [RFC 1122] 4.2.3.6. A
+segment of one byte is taken for one, and is no data, if the byte before the end of what is held, or of what its
+receiver has acknowledged, is all that it holds. A sender that repeats a last segment of one byte looks the same, so
+where only such a segment holds a byte, that byte is missing. `udfs.tcp.overlap` drops those that are only known once a
+longer segment is there.
 """
 
 from dataclasses import dataclass, field
@@ -23,6 +29,8 @@ _LARGEST = (1 << 16) - 1
 """Bytes that a SYN's datagram may hold."""
 _QUIET_NS = 240_000_000_000
 """Twice the maximum segment lifetime [RFC 9293] 3.4.2: after it, no segment of a connection is under way."""
+_APART_NS = 10_000_000_000
+"""Clocks of captures that were made at the same time differ by less."""
 _RECENT = 16
 """Connections on one pair of endpoints that a delayed segment may still belong to."""
 _CONFIRMED = 3
@@ -93,6 +101,13 @@ class Direction:
     """Position after the highest captured byte."""
     fin: int | None = None
     acked: int | None = None
+    """Highest position that its receiver acknowledged."""
+    acked_low: int | None = None
+    """Lowest position that its receiver acknowledged."""
+    acked_ns: int = NO_TIME
+    """Time of the segment that first acknowledged `acked`."""
+    acked_in: int = -1
+    """Capture of the last segment that acknowledged `acked`; -1: one of an earlier run."""
     fixed: int | None = None
     """Position of offset 0, set once bytes were delivered."""
     done: int = 0
@@ -126,6 +141,21 @@ class Direction:
         if reference is None:
             return seq + _MODULUS  # leaves room below, should the stream turn out to begin lower
         return reference + (seq - reference + _HALF) % _MODULUS - _HALF
+
+    def see_acknowledged(self, position: int, segment: Segment) -> None:
+        """Takes what a segment of the other side acknowledges."""
+        if self.acked is None or position > self.acked:
+            self.acked, self.acked_ns = position, max(segment.time_ns, segment.last_ns)
+        if position == self.acked:
+            self.acked_in = segment.capture
+        self.acked_low = position if self.acked_low is None else min(self.acked_low, position)
+
+    def is_keep_alive(self, end: int, segment: Segment) -> bool:
+        """Tells whether a segment of one byte up to `end` may hold other bytes than the sender's data."""
+        if end == self.held or (self.isn is not None and end == self.isn + 1):
+            return True
+        later = NO_TIME < self.acked_ns < segment.time_ns - _APART_NS
+        return end == self.acked and (segment.capture == self.acked_in or later)
 
     def near(self, position: int, window: int) -> bool:
         """Tells whether a segment at this position fits what this direction has sent."""
@@ -186,8 +216,11 @@ class Connection:
         if segment.flags & ACK and other.isn is not None:
             sent = 0 if other.end is None else other.end - other.isn - 1
             return (segment.ack - other.isn - 1) % _MODULUS <= min(sent, _LARGEST)
-        seen = side.low if side.low is not None else side.acked
-        return seen is None or (seen - segment.seq - 1) % _MODULUS < _LATE_SYN
+        answered = [ack for from_b, _, ack in self.syns if from_b is not segment.from_b and ack is not None]
+        if answered and not segment.flags & ACK:
+            return any((ack - segment.seq - 1) % _MODULUS <= _LARGEST for ack in answered)
+        seen = [position for position in (side.low, side.acked_low) if position is not None]
+        return not seen or (min(seen) - segment.seq - 1) % _MODULUS < _LATE_SYN
 
     def ended_before(self, segment: Segment) -> bool:
         """Tells whether this SYN opens another connection because this one ended long before; its number is ignored."""
@@ -224,10 +257,7 @@ class Connection:
             self.closed = True
             return
         end = position + segment.length
-        first = None if side.isn is None else side.isn + 1
-        # The byte of a keep-alive is a copy of the last one, or garbage [RFC 1122] 4.2.3.6.
-        keep_alive = segment.length == 1 and end in (side.held, first)
-        if segment.length and not keep_alive:
+        if segment.length and not (segment.length == 1 and side.is_keep_alive(end, segment)):
             side.take(position, segment, self.window)
         if segment.payload:
             side.held = _highest(side.held, position + segment.captured)
@@ -238,7 +268,7 @@ class Connection:
         if segment.flags & ACK:
             acked = other.unwrap(segment.ack)
             if other.near(acked, self.window):
-                other.acked = _highest(other.acked, acked)
+                other.see_acknowledged(acked, segment)
             other.see_window(segment)
         self.closed = self.closed or None not in (side.fin, other.fin)
 
@@ -252,7 +282,8 @@ class Connections:
 
     A SYN with a new initial sequence number opens a connection. A known SYN leads back to its connection, so that
     captures from two vantage points fall together, unless that connection ended long before
-    (`Connection.ended_before`). A lone segment far from what its direction has sent is in no connection (`outside`);
+    (`Connection.ended_before`). A SYN and the SYN/ACK that answers it find each other, so that captures of one direction
+    each fall together, too. A lone segment far from what its direction has sent is in no connection (`outside`);
     several in a row form another connection, whose SYN was not captured.
     """
 
@@ -265,6 +296,8 @@ class Connections:
         self.first_instance = 0
         self.window = window
         self._by_syn: dict[_Syn, Connection] = {}
+        self._by_opening: dict[tuple[bool, int], Connection] = {}
+        """The latest connection that a SYN with this number opened, sent by b or not; an answer tells it, too."""
 
     def at(self, instance: int) -> Connection:
         """Returns the k-th connection."""
@@ -276,6 +309,7 @@ class Connections:
         self.current = None if current is None else connections[current]
         self.first_instance = connections[0].instance if connections else 0
         self._by_syn = {syn: connection for connection in connections for syn in connection.syns}
+        self._by_opening = {_opening(syn): connection for connection in connections for syn in connection.syns}
 
     def recent(self) -> list[Connection]:
         """Returns the connections that may go on."""
@@ -317,10 +351,14 @@ class Connections:
         known = self._by_syn.get(syn)
         if known is not None and not known.ended_before(segment):
             self.current = known
+        else:
+            known = self._by_opening.get(_opening(syn))
+            if known is not None and not known.ended_before(segment) and known.opens_with(segment):
+                self.current = known
         if self.current is None or self.current.ended_before(segment) or not self.current.opens_with(segment):
             self.current = self._add()
         if self._by_syn.get(syn) is not self.current:
-            self._by_syn[syn] = self.current
+            self._by_syn[syn] = self._by_opening[_opening(syn)] = self.current
             self.current.syns.append(syn)
 
     def _take_stray(self, current: Connection, segment: Segment) -> None:
@@ -346,6 +384,12 @@ class Connections:
                 opened.take(one)
             else:
                 self.outside.append(one)
+
+
+def _opening(syn: _Syn) -> tuple[bool, int]:
+    """Returns who opened the connection, and the number of that SYN."""
+    from_b, seq, ack = syn
+    return (from_b, seq) if ack is None else (not from_b, (ack - 1) % _MODULUS)
 
 
 def _highest(known: int | None, position: int) -> int:
