@@ -44,7 +44,7 @@ def clock_steps(captures: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
         "uri",
         pl.col("clock_steps").list.first().struct.field("frame", "step_ns"),
         pl.col("first_captured_at").alias("found_at"),
-        pl.col("clock_steps").list.len().cast(pl.Int64).alias("messages"),
+        pl.col("clock_steps").list.eval(pl.element().struct.field("step_ns") < 0).list.sum().cast(pl.Int64).alias("messages"),
     )
     near = messages.select("capture_id", "last_frame", *PLACE, row_key().alias("key")).join(
         stepped.select("capture_id", "frame"), on="capture_id"
