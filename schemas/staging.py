@@ -57,8 +57,9 @@ _SEGMENT = {
     "framed_run": BOOL,
     "file_offsets": BINARY,
 }
-"""A TCP segment or framed run. `connection`: both endpoints, the lower one first. `from_b`: the higher one sent it.
-`order`: what comes before the record number in the order of a capture, null in most. `last_ns`: of a row for several records, the latest of their times. `framed_run`: true or null. For the others see
+"""A TCP segment or framed run. `connection`: both endpoints, the lower one first. `order`: what comes before the
+record number in the order of a capture that is read `by_time`; null in others. `from_b`: the higher one sent it.
+`last_ns`: of a row for several records, the latest of their times. `framed_run`: true or null. For the others see
 `udfs.tcp.connections.Segment`."""
 
 STATE_ROW = row(connection=BINARY, capture=LONG, frame=LONG, state=STRING)

@@ -6,6 +6,7 @@ Formats: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. Keep-alives: [RFC 
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -124,11 +125,10 @@ def _taps(records: Sequence[Record], _: Random) -> _Files:
 
 
 def _interfaces(records: Sequence[Record], _: Random) -> _Files:
-    batches: dict[tuple[int, int], list[Record]] = defaultdict(list)
-    for interface, side in enumerate(_directions(records)):
-        for record in side:
-            batches[record.time_ns // _BATCH_NS, interface].append(record)
-    in_turn = ((interface, record) for (_, interface), batch in sorted(batches.items()) for record in batch)
+    in_turn: list[tuple[int, Record]] = []
+    for _, batch in groupby(records, lambda record: record.time_ns // _BATCH_NS):
+        for interface, side in enumerate(_directions(list(batch))):
+            in_turn += [(interface, record) for record in side]
     return {".pcapng": _pcapng(2, in_turn)}
 
 
@@ -199,7 +199,8 @@ def _with_keep_alives(records: Sequence[Record]) -> list[Record]:
         own, other, both = (ends.source, ends.target), (ends.target, ends.source), frozenset((ends.source, ends.target))
         idle_ns = record.time_ns - last_ns.get(both, record.time_ns)
         if idle_ns > _IDLE_NS and own in sides and other in sides and not ends.flags & _SYN:
-            found += _keep_alive(sides[own], sides[other], last_ns[both] + _IDLE_NS // 2)
+            found += _keep_alive(sides[own], sides[other], record.time_ns - 2 * _KEPT_ALIVE_AFTER_NS)
+        found.append(record)
         last_ns[both] = record.time_ns
         if ends.flags & (_SYN | _FIN | _RST):
             sides.pop(own, None)
@@ -210,7 +211,7 @@ def _with_keep_alives(records: Sequence[Record]) -> list[Record]:
             end = (ends.seq + ends.length) % _MODULUS
             is_newer = (end - sides[own].next_seq) % _MODULUS < _MODULUS // 2
             sides[own] = _Side(record.frame, end if is_newer else sides[own].next_seq)
-    return sorted(found + list(records), key=lambda one: one.time_ns)
+    return found
 
 
 def _keep_alive(side: _Side, other: _Side, time_ns: int) -> Iterator[Record]:
@@ -245,7 +246,7 @@ def _frame(like: bytes, seq: int, ack: int, payload: bytes) -> bytes:
 
 def _checksum(data: bytes) -> int:
     padded = data + bytes(len(data) % 2)
-    total = sum(struct.unpack(f">{len(padded) // 2}H", padded))
+    total: int = sum(struct.unpack(f">{len(padded) // 2}H", padded))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

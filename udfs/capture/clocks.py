@@ -26,9 +26,9 @@ _COVERED = 1.9
 
 
 class _Step(NamedTuple):
-    """A step back by `step_ns`, which is negative, at a record of a clock, whose time was `before_ns` at the one before.
+    """A step back at a record of a clock, by `step_ns`, which is negative.
 
-    `is_undone`: the next record has a time as if there had been no step.
+    `before_ns`: the time of the record before. `is_undone`: the next record has a time as if there had been no step.
     """
 
     frame: int
@@ -39,8 +39,9 @@ class _Step(NamedTuple):
 
     def is_that_of(self, other: "_Step") -> bool:
         """Tells whether this may be how another clock of the same machine shows the same step."""
-        after_ns, other_after_ns = self.before_ns + self.step_ns, other.before_ns + other.step_ns
-        return not (self.is_undone or other.is_undone) and after_ns < other.before_ns and other_after_ns < self.before_ns
+        if self.is_undone or other.is_undone:
+            return False
+        return self.before_ns + self.step_ns < other.before_ns and other.before_ns + other.step_ns < self.before_ns
 
 
 class _Clock:

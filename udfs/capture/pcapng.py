@@ -72,8 +72,8 @@ def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit
         at += length
     broken = at < limit and not length and (length is None or (ended and at < len(data)))
     frame = cursor.frame + len(rows)
-    state = {"byte_order": order, "interfaces": interfaces, "section": section}
-    after = replace(cursor, offset=cursor.offset + at, frame=frame, **state)
+    after = replace(cursor, offset=cursor.offset + at, frame=frame, byte_order=order)
+    after = replace(after, interfaces=interfaces, section=section)
     return Chain(np.array(rows, np.int64).reshape(-1, 5).T, after, broken, unknown)
 
 

@@ -65,8 +65,8 @@ class Records(NamedTuple):
     """Captured records that lie whole in one buffer; arrays have one element per record.
 
     `start` is an index in `buffer`; the first record is the file's record number `first_frame`, counted from 1; lengths
-    are bytes, times nanoseconds since 1970 or `NO_TIME`. `clock`: a number for each interface of each section, which has
-    a clock of its own; None if nothing is known of clocks.
+    are bytes, times nanoseconds since 1970 or `NO_TIME`. `clock`: a number for each interface of each section, as each
+    has its own clock; None for records of no capture.
     """
 
     buffer: NDArray[np.uint8]
@@ -81,9 +81,9 @@ class Records(NamedTuple):
 class Chain(NamedTuple):
     """Records that follow one another from the start of a buffer up to `after`.
 
-    `rows` has one row each for `start`, `captured`, `time_ns`, `link_type` and `clock` of `Records`. `broken`: what begins at
-    `after` is no record; otherwise the chain goes on there, or in bytes that are not read yet. `unknown`: records that
-    belong to no interface.
+    `rows` has one row each for `start`, `captured`, `time_ns`, `link_type` and `clock` of `Records`. `broken`: what
+    begins at `after` is no record; otherwise the chain goes on there, or in bytes that are not read yet. `unknown`:
+    records that belong to no interface.
     """
 
     rows: NDArray[np.int64]

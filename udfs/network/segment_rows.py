@@ -22,7 +22,7 @@ FRAME_DETAILS = {
 
 
 def segment_rows(buffer: Bytes, segments: Segments, capture: int | Ints, **others: pa.Array) -> pa.RecordBatch:
-    """Returns one row per segment; payloads are indices in `buffer`. `others`: columns that no segment has by itself."""
+    """Returns one row per segment; payloads are indices in `buffer`. `others`: columns that are no field of it."""
     connection, from_b = connection_keys(segments.endpoints)
     columns = {
         "connection": fixed_binary(connection),

@@ -29,7 +29,7 @@ def extract_splits(options: IngestOptions) -> Pass:
 
     `capture` is the capture's rank; the split is read from `cursor` on, up to byte `stop` of the file. `only` lists
     connections (36 bytes): every segment of theirs is a row, and nothing else is; null: all connections, with framed
-    runs for data in order. A capture that is read `by_time` has no framed runs: its data are in the order of their times.
+    runs for data in order, except in a capture that is read `by_time`.
     """
 
     def run(batches: Batches) -> Batches:
@@ -75,7 +75,7 @@ def _batch(capture: int, kind: str, rows: Iterable[dict[str, Any]]) -> Batches:
 
 
 def _order(records: Segments | Fragments, split: dict[str, Any]) -> dict[str, pa.Array]:
-    """Returns the column `order` of records of a capture that is read `by_time`: their times by clocks without steps."""
+    """Returns the column `order` of a capture that is read `by_time`: the times, by clocks without steps."""
     if not split["by_time"]:
         return {}
     return {"order": pa.array(records.time_ns + behind_at(records.frame, split["clock_steps"] or ()))}

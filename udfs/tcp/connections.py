@@ -235,6 +235,13 @@ class Connection:
         position = side.unwrap(segment.seq)
         return side.near(position, self.window) and (side.isn is None or position >= side.isn)
 
+    def was_told_of(self, segment: Segment) -> bool:
+        """Tells whether the sequence number lies among those that the other direction acknowledged."""
+        side = self.sides[segment.from_b]
+        if side.acked is None or side.acked_low is None:
+            return False
+        return side.acked_low - 1 <= side.unwrap(segment.seq) <= side.acked
+
     def precedes(self, segment: Segment) -> bool:
         """Tells whether the sequence number lies shortly before the first of this direction."""
         side = self.sides[segment.from_b]
@@ -282,9 +289,9 @@ class Connections:
 
     A SYN with a new initial sequence number opens a connection. A known SYN leads back to its connection, so that
     captures from two vantage points fall together, unless that connection ended long before
-    (`Connection.ended_before`). A SYN and the SYN/ACK that answers it find each other, so that captures of one direction
-    each fall together, too. A lone segment far from what its direction has sent is in no connection (`outside`);
-    several in a row form another connection, whose SYN was not captured.
+    (`Connection.ended_before`). A SYN and the SYN/ACK that answers it find each other, so that captures of one
+    direction each fall together, too. A lone segment far from what its direction has sent is in no connection
+    (`outside`); several in a row form another connection, whose SYN was not captured.
     """
 
     def __init__(self, window: int = WINDOW_BYTES) -> None:
@@ -328,6 +335,9 @@ class Connections:
         elif not self.current.accepts(segment):
             self._take_stray(self.current, segment)
             return
+        elif self.current.sides[segment.from_b].end is None and (earlier := self._told_of(self.current, segment)):
+            earlier.take(segment)
+            return
         elif segment.length:
             self.outside += self.far
             self.far = []
@@ -357,9 +367,19 @@ class Connections:
                 self.current = known
         if self.current is None or self.current.ended_before(segment) or not self.current.opens_with(segment):
             self.current = self._add()
+            self._take_far(self.current, segment)
         if self._by_syn.get(syn) is not self.current:
             self._by_syn[syn] = self._by_opening[_opening(syn)] = self.current
             self.current.syns.append(syn)
+
+    def _told_of(self, current: Connection, segment: Segment) -> Connection | None:
+        """Returns an earlier connection to which a segment belongs although it would fit the current one, too.
+
+        That has sent nothing in this direction so far, so where its numbers began is known from acknowledgments only.
+        """
+        if current.was_told_of(segment):
+            return None
+        return next((c for c in reversed(self.recent()) if c is not current and c.was_told_of(segment)), None)
 
     def _take_stray(self, current: Connection, segment: Segment) -> None:
         """Assigns a segment that the current connection does not accept."""
@@ -374,6 +394,16 @@ class Connections:
             self.far.append(segment)
             if len(self.far) == _CONFIRMED:
                 self._open_far()
+
+    def _take_far(self, opened: Connection, syn: Segment) -> None:
+        """Adds to a connection the far segments that its SYN shows to be answers, which another capture has."""
+        answers = [one for one in self.far if one.from_b is not syn.from_b and one.flags & ACK]
+        answers = [one for one in answers if (one.ack - syn.seq - 1) % _MODULUS <= _LARGEST]
+        if answers:
+            opened.take(syn)
+            self.far = [one for one in self.far if one not in answers]
+            for one in answers:
+                opened.take(one)
 
     def _open_far(self) -> None:
         """Opens another connection with the far segments."""
