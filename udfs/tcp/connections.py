@@ -5,11 +5,11 @@ positions that only grow, so a stream may be longer than 4 GiB. The effect of a 
 on the segments before it, so a stream can be delivered piece by piece and a connection can be stored and resumed.
 `udfs.tcp.overlap` decides which bytes of a direction form its stream.
 
-A keep-alive is one byte at one below the next sequence number, a copy of the last byte or garbage [RFC 1122] 4.2.3.6. A
-segment of one byte is taken for one, and is no data, if the byte before the end of what is held, or of what its
-receiver has acknowledged, is all that it holds. A sender that repeats a last segment of one byte looks the same, so
-where only such a segment holds a byte, that byte is missing. `udfs.tcp.overlap` drops those that are only known once a
-longer segment is there.
+A keep-alive is one byte at one below the next sequence number: a copy of the last byte, or garbage [RFC 1122] 4.2.3.6.
+So a segment of one byte is no data if that byte is the last one held, or the last one that its receiver acknowledged
+some time ago. A sender that repeats a last segment of one byte looks the same, so where only such a segment holds a
+byte, that byte is missing. A segment that comes right after its acknowledgment was captured out of order. In
+`udfs.tcp.overlap`, a segment of one byte loses against any longer one, which tells what the others are.
 """
 
 from dataclasses import dataclass, field
@@ -29,6 +29,8 @@ _LARGEST = (1 << 16) - 1
 """Bytes that a SYN's datagram may hold."""
 _QUIET_NS = 240_000_000_000
 """Twice the maximum segment lifetime [RFC 9293] 3.4.2: after it, no segment of a connection is under way."""
+_IDLE_NS = 500_000_000
+"""A connection that sends a keep-alive was idle for longer; a segment is captured before or soon after its answer."""
 _APART_NS = 10_000_000_000
 """Clocks of captures that were made at the same time differ by less."""
 _RECENT = 16
@@ -154,8 +156,8 @@ class Direction:
         """Tells whether a segment of one byte up to `end` may hold other bytes than the sender's data."""
         if end == self.held or (self.isn is not None and end == self.isn + 1):
             return True
-        later = NO_TIME < self.acked_ns < segment.time_ns - _APART_NS
-        return end == self.acked and (segment.capture == self.acked_in or later)
+        idle_ns = _IDLE_NS if segment.capture == self.acked_in else _APART_NS
+        return end == self.acked and NO_TIME < self.acked_ns < segment.time_ns - idle_ns
 
     def near(self, position: int, window: int) -> bool:
         """Tells whether a segment at this position fits what this direction has sent."""
@@ -266,8 +268,8 @@ class Connection:
         end = position + segment.length
         if segment.length and not (segment.length == 1 and side.is_keep_alive(end, segment)):
             side.take(position, segment, self.window)
-        if segment.payload:
-            side.held = _highest(side.held, position + segment.captured)
+            if segment.payload:
+                side.held = _highest(side.held, position + segment.captured)
         side.low = position if side.low is None else min(side.low, position)
         if segment.flags & FIN and (side.end is None or end >= side.end - self.window):
             side.fin = _highest(side.fin, end)
@@ -362,15 +364,23 @@ class Connections:
         if known is not None and not known.ended_before(segment):
             self.current = known
         else:
-            known = self._by_opening.get(_opening(syn))
-            if known is not None and not known.ended_before(segment) and known.opens_with(segment):
-                self.current = known
+            self.current = self._that_opens_with(segment, _opening(syn)) or self.current
         if self.current is None or self.current.ended_before(segment) or not self.current.opens_with(segment):
             self.current = self._add()
             self._take_far(self.current, segment)
         if self._by_syn.get(syn) is not self.current:
             self._by_syn[syn] = self._by_opening[_opening(syn)] = self.current
             self.current.syns.append(syn)
+
+    def _that_opens_with(self, segment: Segment, opening: tuple[bool, int]) -> Connection | None:
+        """Returns a connection, not the current one, whose other direction tells that it opened with this SYN.
+
+        An answer names the SYN; else the connection is known by acknowledgments of bytes right behind the SYN.
+        """
+        named = self._by_opening.get(opening)
+        told = (one for one in reversed(self.recent()) if one.sides[segment.from_b].acked_low is not None)
+        others = (one for one in ([named] if named else told) if one is not self.current)
+        return next((one for one in others if not one.ended_before(segment) and one.opens_with(segment)), None)
 
     def _told_of(self, current: Connection, segment: Segment) -> Connection | None:
         """Returns an earlier connection to which a segment belongs although it would fit the current one, too.
