@@ -50,7 +50,7 @@ CASES = {
         [(A, 0), (B, 8), (A, 9), (A, 4), (B, 5), (A, 6), (B, 7)], [(4, -5)], True
     ),
     "without names, one source behind the other": Case(of(A, 0, 4, 9, 0.1, 4.1, 9.1), [], True),
-    "without names, in turn": Case(of(A, *(i // 10 + i % 5 / 5 for i in range(100)))), [], True),
+    "without names, in turn": Case(of(A, *(i // 10 + i % 5 / 5 for i in range(100))), [], True),
     "without names, some without a time": Case([*of(A, 0, 4, 9, 0.1), (A, None), *of(A, 4.1, 9.1)], [], False),
     "without times": Case([(A, None), (B, None)], [], False),
 }
