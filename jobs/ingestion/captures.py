@@ -51,12 +51,13 @@ def rank(indexed: Iterable[Row]) -> list[Row]:
 
 
 def split(captures: Iterable[Row]) -> Iterator[Row]:
-    """Yields one row (capture, capture_id, uri, compression, cursor, stop) per byte range of the captures."""
+    """Yields one row of `schemas.staging.SPLIT` per byte range of the captures."""
     for row in captures:
         ends = [json.loads(cursor)["offset"] for cursor in row["cursors"][1:]]
         for cursor, stop in zip_longest(row["cursors"], ends):
-            names = ("capture", "capture_id", "uri", "compression")
-            yield {name: row[name] for name in names} | {"cursor": cursor, "stop": stop}
+            names = ("capture", "capture_id", "uri", "compression", "by_time")
+            steps = row["clock_steps"] if row["by_time"] else None
+            yield {name: row[name] for name in names} | {"cursor": cursor, "stop": stop, "clock_steps": steps}
 
 
 def capture_rows(captures: Sequence[Row], counts: Iterable[Row]) -> list[Row]:

@@ -32,6 +32,7 @@ def run(config: Config) -> Summary:
             both_ends=config.both_ends,
             mirrored=config.mirrored,
             clock_step_s=-config.clock_step_s,
+            form=config.form,
             is_demo=config.scenario == DEMO,
         )
     except OSError as error:
