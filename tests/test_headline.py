@@ -113,8 +113,11 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
         name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors", "confirmed")
     }
     shown = Period(**{name: figures[name] for name in Period._fields if name in figures})
-    read = {name: figures.get(name) for name in ("not_read", "not_read_since_ns")}
-    assert headline(headline_figures(counts, places, [], Names(), shown=shown, **doubts, **read)) == said
+    not_read, since_ns = (figures.get(name) for name in ("not_read", "not_read_since_ns"))
+    found = headline_figures(
+        counts, places, [], Names(), shown=shown, not_read=not_read, not_read_since_ns=since_ns, **doubts
+    )
+    assert headline(found) == said
 
 
 def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> None:
