@@ -154,7 +154,9 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
         pairs = _with_same_packets(united, looked["connections"], looked["vague"], pairs)
     if not engine.count(pairs):
         return united
-    chosen = engine.derive_tables(choose_streams, pairs=pairs, connections=looked["connections"])
+    packets = (united.messages, united.acks, united.handshakes)
+    shown = engine.distinct(engine.union(*(engine.select(rows, "stream_id", "capture_id") for rows in packets)))
+    chosen = engine.derive_tables(choose_streams, pairs=pairs, connections=looked["connections"], shown=shown)
     return _without_copies(united, chosen["copies"], chosen["groups"])
 
 

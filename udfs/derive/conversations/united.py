@@ -7,7 +7,13 @@ import polars as pl
 
 from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE, RANGE, nanoseconds
 from udfs.derive.conversations.clocks import find_steps
-from udfs.derive.conversations.copies import known_connections, same_beginning, stream_copies, vague_streams
+from udfs.derive.conversations.copies import (
+    find_taps,
+    known_connections,
+    same_beginning,
+    stream_copies,
+    vague_streams,
+)
 from udfs.derive.conversations.offsets import find_spans
 from udfs.derive.frames import Frames, derives
 
@@ -38,9 +44,13 @@ def suspect(streams: pl.DataFrame, handshakes: pl.DataFrame, captures: pl.DataFr
     }
 
 
-def choose_streams(pairs: pl.DataFrame, connections: pl.DataFrame) -> Frames:
-    """Returns the `stream_copies` of all pairs of connections, and COUNTING of all streams that these name."""
-    copies = stream_copies(pairs, connections)
+def choose_streams(pairs: pl.DataFrame, connections: pl.DataFrame, shown: pl.DataFrame) -> Frames:
+    """Returns the `stream_copies` of all pairs of connections, and COUNTING of all streams that these name.
+
+    `shown` are the `stream_id` and `capture_id` of packets.
+    """
+    taps = find_taps(pairs, connections, shown)
+    copies = stream_copies(pairs, connections.join(taps, on="connection_id", how="left"))
     groups = pl.concat(copies.select(pl.col("copy_of").alias(COUNTING), stream_id=side) for side in _SIDES)
     return {"copies": copies, "groups": groups.unique().select("stream_id", COUNTING)}
 
