@@ -159,8 +159,10 @@ def difference(copy: Connection, other: Connection) -> Difference | None:
 
 
 def common(copy: Connection, other: Connection, way: bool) -> dict[int, list[tuple[int, bool, int | None]]]:
-    """By how much offsets are higher in the copy: the packets that are the same, their offset in it, whether they
-    acknowledge, and how many whole seconds later they are there."""
+    """The packets that are the same, by how much offsets are higher in the copy.
+
+    That is their offset in it, whether they acknowledge, and how many whole seconds later they are there.
+    """
     counts: dict[int, dict[int, tuple[int, bool, int | None]]] = defaultdict(dict)
     places = defaultdict(list)
     for there, packet in other.packets[way]:

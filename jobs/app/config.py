@@ -24,6 +24,8 @@ FAIL_ON = tuple(
 """The values that `fail_on` accepts."""
 DEMO = "demo"
 """The value of `scenario` that tells a story."""
+FORMS = ("plain", "renumbered", "renumbered-translated")
+"""The values of `form`: as captured, and those of `jobs.simulator.forms`."""
 LAST, ALL = "last", "all"
 """Values of `since` that are no times."""
 COMMA_SEPARATED = ("ports", "fail_on")
@@ -214,6 +216,12 @@ class Config:
     )
     mirrored: bool = _simulate(False, "capture every frame twice, as a mirror port may")
     clock_step_s: int = _seconds(0, "seconds by which the capture's clock steps back, 20 s after the traffic began")
+    form: str = _simulate(
+        FORMS[0],
+        "how the traffic is captured: plain; or renumbered: inside and outside a firewall that draws new TCP sequence "
+        "numbers, each with losses; renumbered-translated: the same with address translation",
+        choices=FORMS,
+    )
 
     @classmethod
     def load(cls, given: Mapping[str, Any], file: str | None) -> Self:

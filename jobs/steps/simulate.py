@@ -33,6 +33,7 @@ def run(config: Config) -> Summary:
             mirrored=config.mirrored,
             clock_step_s=-config.clock_step_s,
             is_demo=config.scenario == DEMO,
+            form=config.form,
         )
     except OSError as error:
         raise JobError(f"{config.out} cannot be written: {error.strerror}.") from error
