@@ -130,6 +130,8 @@ class Difference(NamedTuple):
 
     ahead: dict[bool, int | None]
     share: float
+    apart_s: int = 0
+    """How many whole seconds lie between them, at least."""
 
 
 def difference(copy: Connection, other: Connection) -> Difference | None:
@@ -155,7 +157,13 @@ def difference(copy: Connection, other: Connection) -> Difference | None:
         same += 0 if best is None else len(counts[best])
         ahead[way] = best
     most = max(sum(map(len, one.packets.values())) for one in (copy, other))
-    return Difference(ahead, same / most) if 2 * same > most else None
+    return Difference(ahead, same / most, apart_s(copy, other, ahead)) if 2 * same > most else None
+
+
+def apart_s(copy: Connection, other: Connection, ahead: dict[bool, int | None]) -> int:
+    """How many whole seconds lie between the same packets, at least."""
+    same = (one for way, step in ahead.items() if step is not None for one in common(copy, other, way).get(step, []))
+    return min((abs(late_s) for _, _, late_s in same if late_s is not None), default=0)
 
 
 def common(copy: Connection, other: Connection, way: bool) -> dict[int, list[tuple[int, bool, int | None]]]:
@@ -191,7 +199,7 @@ def renumbered(near: Iterable[tuple[Connection, Connection]]) -> dict[tuple[str,
     pairs = [(a, b) for a, b in pairs if None in _begun(a, b) or any(x != y for x, y in _begun(a, b))]  # type: ignore[misc]
     named = {one.name for pair in pairs for one in pair}
     candidates = [one for a, b in pairs if (one := _as_renumbered(a, b, in_part=False))]
-    vague: dict[str, list[tuple[float, str, Renumbered]]] = defaultdict(list)
+    vague: dict[str, list[tuple[float, int, str, Renumbered]]] = defaultdict(list)
     for a, b in alike:
         knows = a.established and None not in (a.seq(True), a.seq(False))
         if (a.established and b.established) or (knows and a.name not in named):
@@ -199,8 +207,9 @@ def renumbered(near: Iterable[tuple[Connection, Connection]]) -> dict[tuple[str,
         share = _share(a, b)
         one = _as_renumbered(a, b, in_part=True)
         if share > 0.5:
-            vague[a.name].append((share, b.name, one))  # type: ignore[arg-type]
-    candidates += [one for pairs_of in vague.values() if (one := max(pairs_of, key=lambda of: of[:2])[2])]
+            apart = apart_s(a, b, {way: _likeliest(a, b, way) for way in (True, False)})
+            vague[a.name].append((share, -apart, b.name, one))  # type: ignore[arg-type]
+    candidates += [one for pairs_of in vague.values() if (one := max(pairs_of, key=lambda of: of[:3])[3])]
     trusted = {one.late_s for one in candidates if one.is_sure and one.late_s is not None}
     known = {0, -1} | trusted | {-1 - one for one in trusted}
     return {
@@ -265,8 +274,15 @@ def copies(tables: Rows) -> dict[str, Copy]:
             known[connection.established].append(connection)
     near = {(a.name, b.name): (a, b) for sharing in known.values() for a, b in permutations(sharing, 2)}
     pairs = {names: step for names, (a, b) in near.items() if (step := difference(a, b)) is not None}
-    likest = {copy: max((step.share, other) for (x, other), step in pairs.items() if x == copy) for copy, _ in pairs}
-    pairs = {names: step for names, step in pairs.items() if step.share in (2, likest[names[0]][0])}
+    likest = {
+        copy: max((step.share, -step.apart_s, other) for (x, other), step in pairs.items() if x == copy)
+        for copy, _ in pairs
+    }
+    pairs = {
+        names: step
+        for names, step in pairs.items()
+        if step.share == 2 or (step.share, -step.apart_s, names[1]) == likest[names[0]]
+    }
     pairs |= {
         (b, a): Difference({way: None if n is None else -n for way, n in step.ahead.items()}, step.share)
         for (a, b), step in pairs.items()

@@ -202,6 +202,14 @@ class Connection:
         position = side.unwrap(segment.seq)
         return side.near(position, self.window) and (side.isn is None or position >= side.isn)
 
+    def distance(self, segment: Segment) -> int:
+        """Returns how far its numbers are from the newest that each direction has sent, or that were acknowledged."""
+        side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
+        of_both = (side, segment.seq), (other, segment.ack if segment.flags & ACK else None)
+        newest = ((of, seq, of.acked if of.end is None else of.end) for of, seq in of_both)
+        far = (abs(of.unwrap(seq) - end) for of, seq, end in newest if seq is not None and end is not None)
+        return max(far, default=_MODULUS)
+
     def precedes(self, segment: Segment) -> bool:
         """Tells whether the sequence number lies shortly before the first of this direction."""
         side = self.sides[segment.from_b]
@@ -253,7 +261,8 @@ class Connections:
     A SYN with a new initial sequence number opens a connection. A known SYN leads back to its connection, so that
     captures from two vantage points fall together, unless that connection ended long before
     (`Connection.ended_before`). A lone segment far from what its direction has sent is in no connection (`outside`);
-    several in a row form another connection, whose SYN was not captured.
+    several in a row form another connection, whose SYN was not captured. Where another capture goes on, its first
+    segment belongs to the nearest connection: a firewall may show each one with two sets of numbers.
     """
 
     def __init__(self, window: int = WINDOW_BYTES) -> None:
@@ -265,6 +274,7 @@ class Connections:
         self.first_instance = 0
         self.window = window
         self._by_syn: dict[_Syn, Connection] = {}
+        self._capture: int | None = None
 
     def at(self, instance: int) -> Connection:
         """Returns the k-th connection."""
@@ -287,6 +297,9 @@ class Connections:
         Raises:
             NeedsPayload: a framed run does not continue what its direction has sent.
         """
+        if segment.capture != self._capture:
+            self._capture = segment.capture
+            self._go_on(segment)
         if segment.flags & SYN:
             self._open(segment)
         elif self.current is None:
@@ -310,6 +323,12 @@ class Connections:
     def _add(self) -> Connection:
         self.all.append(Connection(self.first_instance + len(self.all), self.window))
         return self.all[-1]
+
+    def _go_on(self, segment: Segment) -> None:
+        """Makes the nearest connection to the first segment of a capture the current one."""
+        fitting = [connection for connection in self.recent() if connection.accepts(segment)]
+        if len(fitting) > 1:
+            self.current = min(fitting, key=lambda one: (one.distance(segment), one is not self.current))
 
     def _open(self, segment: Segment) -> None:
         """Makes the connection of this SYN the current one."""

@@ -249,26 +249,35 @@ def same_packets(alike: pl.DataFrame, counted: pl.DataFrame, connections: pl.Dat
     pairs = _of_connections(alike, connections)
     translated = _with_share(_compatible(pairs), counted, connections).filter(pl.col("share") > _HALF)
     renumbered = renumbered_copies(pairs, counted, connections)
-    return pl.concat([_best(translated), renumbered]).unique(PAIR, keep="first", maintain_order=True)
+    return pl.concat([_best(translated).select(renumbered.columns), renumbered]).unique(
+        PAIR, keep="first", maintain_order=True
+    )
 
 
 def _best(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Returns of the pairs of each connection the one with the greatest share."""
-    return pairs.sort("share", Y).group_by(X).agg(pl.last(Y, *AHEAD)).select(*PAIR, *AHEAD)
+    """Returns of the pairs of each connection the one with the greatest share, and of several the nearest in time.
+
+    A sender that connects again and sends all once more has the same packets later.
+    """
+    return pairs.sort("share", -pl.col("apart_s"), Y).group_by(X, maintain_order=True).last()
 
 
 def _with_share(pairs: pl.DataFrame, counted: pl.DataFrame, connections: pl.DataFrame) -> pl.DataFrame:
-    """Returns per PAIR how many packets are the `same`, by the likeliest AHEAD; of all of x and y, that is `share`."""
+    """Returns per PAIR how many packets are the `same`, by the likeliest AHEAD; of all of x and y, that is `share`.
+
+    They are `apart_s` or more.
+    """
     x, y = _totals(counted, connections)
     return (
         pairs.group_by(*PAIR, "way", "ahead")
-        .agg(pl.sum("same"))
+        .agg(pl.sum("same"), pl.col("late_s").abs().min())
         .sort("same", -pl.col("ahead").abs(), "ahead")
         .group_by(*PAIR, "way")
-        .agg(pl.last("same", "ahead"))
+        .agg(pl.last("same", "ahead", "late_s"))
         .group_by(PAIR)
         .agg(
             pl.sum("same"),
+            pl.min("late_s").fill_null(0).alias("apart_s"),
             *(pl.col("ahead").filter(way=way).max().alias(name) for way, name in zip(WAYS, AHEAD, strict=True)),
         )
         .join(x, on=X)
@@ -307,7 +316,7 @@ def renumbered_copies(pairs: pl.DataFrame, counted: pl.DataFrame, connections: p
         .with_columns(pl.coalesce(name, f"{name}_found").alias(name) for name in AHEAD)
     )
     vague = _with_share(_may_be_renumbered(pairs), counted, connections).filter(pl.col("share") > _HALF)
-    vague = vague.sort("share", Y).group_by(X, maintain_order=True).last()
+    vague = _best(vague)
     columns = (*PAIR, *AHEAD, "x", "y", "begun_s")
     either = pl.concat([found.select(columns), vague.with_columns(begun_s=null(pl.Int64)).select(columns)])
     ahead = pl.when(way=FORTH).then(AHEAD[0]).otherwise(AHEAD[1])
