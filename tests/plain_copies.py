@@ -142,7 +142,7 @@ def difference(copy: Connection, other: Connection) -> Difference | None:
     ahead: dict[bool, int | None] = {True: 0, False: 0}
     if all(a is not None and b is not None for a, b in begun):
         return Difference(ahead, 2)
-    if copy.addresses == other.addresses:
+    if copy.addresses == other.addresses or all(a is not None for a, _ in begun):
         return None
     same = 0
     for way in (True, False):
@@ -197,12 +197,11 @@ def renumbered(near: Iterable[tuple[Connection, Connection]]) -> dict[tuple[str,
     alike = [pair for pair in near if _may_pass(*pair)]
     pairs = [(a, b) for a, b in alike if a.name < b.name and a.established and a.established == b.established]
     pairs = [(a, b) for a, b in pairs if None in _begun(a, b) or any(x != y for x, y in _begun(a, b))]  # type: ignore[misc]
-    named = {one.name for pair in pairs for one in pair}
     candidates = [one for a, b in pairs if (one := _as_renumbered(a, b, in_part=False))]
     vague: dict[str, list[tuple[float, int, str, Renumbered]]] = defaultdict(list)
     for a, b in alike:
         knows = a.established and None not in (a.seq(True), a.seq(False))
-        if (a.established and b.established) or (knows and a.name not in named):
+        if (a.established and b.established) or knows:
             continue
         share = _share(a, b)
         one = _as_renumbered(a, b, in_part=True)

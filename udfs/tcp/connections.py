@@ -327,7 +327,7 @@ class Connections:
     def _go_on(self, segment: Segment) -> None:
         """Makes the nearest connection to the first segment of a capture the current one."""
         fitting = [connection for connection in self.recent() if connection.accepts(segment)]
-        if len(fitting) > 1:
+        if fitting:
             self.current = min(fitting, key=lambda one: (one.distance(segment), one is not self.current))
 
     def _open(self, segment: Segment) -> None:

@@ -224,14 +224,18 @@ def _agree(names: Sequence[str]) -> Iterator[pl.Expr]:
 
 
 def _compatible(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Returns the pairs with other addresses and, as far as known, one beginning."""
-    return pairs.filter(*_agree(_BEGINNING), pl.col("x_addresses") != pl.col("y_addresses"))
+    """Returns the pairs with other addresses and, as far as known, one beginning, which the first does not know."""
+    return pairs.filter(_x_is_vague(), *_agree(_BEGINNING), pl.col("x_addresses") != pl.col("y_addresses"))
+
+
+def _x_is_vague() -> pl.Expr:
+    return pl.any_horizontal(pl.col(f"x_{name}").is_null() for name in _BEGINNING)
 
 
 def _may_be_renumbered(pairs: pl.DataFrame) -> pl.DataFrame:
     """Returns the pairs of which one has no known handshake, and between which a firewall may be."""
     one_lacks = pl.any_horizontal(pl.col(f"{side}_booted_ms").is_null() for side in "xy")
-    return pairs.filter(*_agree(_HANDSHAKE), _passes_once(), one_lacks)
+    return pairs.filter(_x_is_vague(), *_agree(_HANDSHAKE), _passes_once(), one_lacks)
 
 
 def _streams(connections: pl.DataFrame) -> pl.DataFrame:
