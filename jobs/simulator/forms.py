@@ -1,4 +1,4 @@
-"""Names the forms in which simulated traffic can be captured: each writes plain captures again as others record them."""
+"""Names the forms in which simulated traffic can be captured: each writes plain ones again."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -170,7 +170,8 @@ def outcome_of(message: Message) -> Outcome:
     only_duplicates = all(arrival.verdict == Verdict.DUPLICATE for arrival in arrivals)
     surely_refused = not (accepted or doubtful or only_duplicates)
     # A FinalAck names a message by its ID, and an OrderAck a slot: neither decides between two that share it.
-    names_other = displacer is not None and displacer.message_id == first.message_id
+    shared = any(other.first.message_id == first.message_id for other in slot.messages if other is not message)
+    names_other = shared and accepted is None
     final = 0 if names_other else message.final_ack_class or 0
     is_negative, was_queued = final & NEGATIVE_CLASS != 0, final & QUEUED_CLASS != 0
     is_alone = len(slot.messages) == 1

@@ -6,6 +6,7 @@ Also by clocks that never step back. One look finds whether there is anything to
 import polars as pl
 
 from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE, RANGE, nanoseconds
+from udfs.derive.conversations.apart import captures_apart
 from udfs.derive.conversations.clocks import find_steps
 from udfs.derive.conversations.copies import (
     find_taps,
@@ -28,8 +29,9 @@ def suspect(streams: pl.DataFrame, handshakes: pl.DataFrame, captures: pl.DataFr
     """Returns what tables of few rows say of conversations; mostly, there is nothing to do.
 
     `streams` are the rows of STREAMS that carried bytes, without what was said of copies before, and `connections`
-    their `known_connections`; `vague` are `vague_streams`, `alike` pairs with the `same_beginning`, `steps` and `spans`
-    what `find_steps` and `find_spans` return. `named` are the copies that STREAMS names, maybe since an earlier replay.
+    their `known_connections`; `vague` are `vague_streams`, `alike` pairs with the `same_beginning`; `steps`, `spans` and
+    `apart` what `find_steps`, `find_spans` and `captures_apart` return. `named` are the copies that STREAMS names, maybe
+    since an earlier replay.
     """
     with_bytes = streams.filter(pl.col("attempt").is_null()).drop("attempt", "copy_of")
     connections = known_connections(with_bytes, handshakes)
@@ -40,6 +42,7 @@ def suspect(streams: pl.DataFrame, handshakes: pl.DataFrame, captures: pl.DataFr
         "alike": same_beginning(connections),
         "steps": find_steps(captures),
         "spans": find_spans(captures),
+        "apart": captures_apart(captures),
         "named": streams.select("stream_id", "copy_of").drop_nulls("copy_of"),
     }
 

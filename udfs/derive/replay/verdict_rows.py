@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 from pandas.util import hash_array
 
-from schemas.replay import VERDICTS, Reason
+from schemas.replay import VERDICTS, Reason, Verdict
 from udfs.derive.columns import PLACE, are_in, quotient, timestamp, tx_sequence, unsigned
 from udfs.derive.conversations.clocks import with_recorded
 from udfs.derive.frames import derives
@@ -22,6 +22,7 @@ def verdict_rows(
     messages: pl.DataFrame,
     streams: pl.DataFrame,
     disputed: pl.DataFrame,
+    contested: pl.DataFrame,
     only_in_copies: pl.DataFrame,
     steps: pl.DataFrame,
 ) -> pl.DataFrame:
@@ -29,6 +30,7 @@ def verdict_rows(
 
     `proven` are rows of PROVEN, no two of which hold the same offset of a stream and scope. `streams` are rows of
     `marks.number_streams`. A `disputed` message that cannot be judged says that clocks are why.
+    Of a `contested` one that was accepted by the clocks it is not known, and a duplicate says that it rests on them.
     Keys and times are those that were recorded: `only_in_copies` and `steps` are for `clocks.with_recorded`.
     """
     streams = streams.drop("piece").unique()
@@ -59,8 +61,18 @@ def verdict_rows(
         how="horizontal",
     )
     by_clocks = (pl.col("reason") == Reason.CAPTURE_GAP.value) & are_in(rows, disputed.select(PLACE))
-    reason = pl.when(by_clocks).then(pl.lit(Reason.CLOCKS_DIFFER.value)).otherwise("reason")
-    verdicts = rows.with_columns(reason=reason, **_values()).select(VERDICTS.names)
+    is_contested = are_in(rows, contested.select(PLACE)) & (
+        rows["accepted"].fill_null(value=False) | (rows["verdict"] == Verdict.DUPLICATE.value)
+    )
+    reason = pl.when(by_clocks | is_contested).then(pl.lit(Reason.CLOCKS_DIFFER.value)).otherwise("reason")
+    undecided = pl.lit(is_contested) & pl.col("accepted")
+    verdicts = rows.with_columns(
+        accepted=pl.when(~undecided.fill_null(value=False)).then("accepted"),
+        verdict=pl.when(undecided).then(pl.lit(Verdict.UNKNOWN.value)).otherwise("verdict"),
+        gap_size=pl.when(undecided).then(0).otherwise("gap_size"),
+        reason=reason,
+        **_values(),
+    ).select(VERDICTS.names)
     return with_recorded(verdicts, only_in_copies.drop("piece", strict=False), steps)
 
 
