@@ -40,7 +40,7 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a message is `out_of_order` or `unknown`."""
+    """Why a message is `out_of_order` or `unknown`; clocks also, why it is a `duplicate`."""
 
     PREDECESSOR_MISSING = "predecessor_missing"
     LATE = "late"

@@ -169,7 +169,8 @@ class Scope:
         only_duplicates = all(row["verdict"] == "duplicate" for row in rows)
         refused = not accepted and not doubtful and not only_duplicates
         taken = [(row["replay_order"], row["message_id"]) for row in others if row["accepted"] and is_firm(row)]
-        of_other = elsewhere and rows[0]["message_id"] == min(taken)[1]
+        perhaps_taken = [row["message_id"] for row in others if not is_firm(row) and row["accepted"] is not False]
+        of_other = not accepted and rows[0]["message_id"] in ([min(taken)[1]] if elsewhere else perhaps_taken)
         final = 0 if of_other else max((row["final_ack_class"] or 0 for row in rows), default=0)
         kind = final & 0xC000
         if any(row["evidence"] == "contradicted" or row.get("in_vain") for row in rows):

@@ -57,6 +57,8 @@ class Figures(NamedTuple):
     """Says where an operator has to go."""
     nothing_judged: str
     """Says why, where no message was judged."""
+    undecided: int
+    """Messages that were lost, though nothing tells which: no clock that is compared."""
 
 
 def second(ns: int) -> str:
@@ -93,7 +95,7 @@ def headline_figures(
     first; `confirmed` counts delivered messages that an acknowledgment confirms; `unjudged` are transactional messages
     without a verdict that were not `passing_through`; `errors` are findings of that severity.
     """
-    stuck = places["stuck"]
+    stuck, undecided = places["stuck"], places["undecided"]
     doubts = (
         Figure(outcomes.get(Outcome.UNKNOWN, 0), "unknown", "unknown", Outcome.UNKNOWN),
         Figure(outcomes.get(Outcome.CONTRADICTED, 0), "contradicted by the receiver", "unknown", Outcome.CONTRADICTED),
@@ -110,7 +112,8 @@ def headline_figures(
     )
     split = _present([Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost", outcome) for outcome in LOST])
     lost, unacknowledged = sum(one.number for one in split), places["unacknowledged"]
-    also = (*doubts[:-1], *beside) if lost or stuck or unacknowledged else beside
+    in_doubt = Figure(undecided, "more lost, of which nothing compares the clocks, so whose is not known", "unknown")
+    also = (in_doubt, *doubts[:-1], *beside) if lost or stuck or unacknowledged else beside
     lost_where, stuck_where, unacknowledged_where = (
         where(places, what, names) for what in ("lost", "stuck", "unacknowledged")
     )
@@ -133,6 +136,7 @@ def headline_figures(
         confirmed,
         to_go,
         nothing_judged,
+        undecided,
     )
 
 
@@ -195,6 +199,12 @@ def headline(figures: Figures) -> str:
 
 def nothing_lost(figures: Figures) -> str:
     """Returns what can be said where nothing is lost, stuck or without an acknowledgment: less, the less is known."""
+    if figures.undecided:
+        were = one_or_many(figures.undecided, "message was", "messages were")
+        return (
+            f"{figures.undecided:,} {were} lost; which machine's is not known: nothing compares the clocks of these "
+            f"captures. In doubt: {_list(figures.doubts)}."
+        )
     if figures.doubts:
         return f"No loss was seen, but: {_list(figures.doubts)}."
     if figures.nothing_judged:

@@ -58,6 +58,7 @@ class Arrival(NamedTuple):
     captured_us: int | None
     accepted: bool | None
     verdict: str
+    reason: str | None
     evidence: str
     final_ack_class: int | None
     acknowledged_us: int | None

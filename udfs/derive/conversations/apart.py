@@ -171,6 +171,8 @@ def _skipped(rows: pl.DataFrame) -> pl.DataFrame:
     )
     pairs = rows.join(skipping, on=of_sequence, suffix="_other").filter(
         pl.col("address") != pl.col("address_other"),
-        pl.col("low") < number, number < pl.col("high"), pl.col("captured_ns_other") > pl.col("captured_ns")
+        pl.col("low") < number,
+        number < pl.col("high"),
+        pl.col("captured_ns_other") > pl.col("captured_ns"),
     )
     return _near(pairs).select(PLACE).unique()
