@@ -20,9 +20,10 @@ Run = tuple[str, int, str, int, int]
 
 
 def is_firm(row: Row) -> bool:
-    """Whether the verdict is one, and does not rest on an assumed state: from 0, every lower state accepts."""
+    """Whether the verdict is one, and rests neither on an assumed state, from 0 any accepts, nor on clocks alone."""
     from_zero = row["accepted"] and row["previous_tx_sequence_number"] == 0
-    return row["accepted"] is not None and (from_zero or not row["assumed"]) and not row.get("cut_off")
+    by_clocks = row.get("reason") == "clocks_differ"
+    return row["accepted"] is not None and not by_clocks and (from_zero or not row["assumed"]) and not row.get("cut_off")
 
 
 def assumed(rows: Iterable[Row]) -> Iterator[bool]:

@@ -48,8 +48,8 @@ class Inputs(Generic[T]):
     """Rows of `acks.pair_acks`."""
     disputed: T
     """Messages that may have come before or after another one, as clocks differ."""
-    contested: T
-    """Those among them of which it is not known whether they were accepted."""
+    undecided: T
+    """Rows of `apart.undecided`."""
     has_undecided: bool
     """The order of some rests on two clocks that nothing compares."""
 
@@ -67,12 +67,12 @@ def read_inputs(united: Conversations[T], scope: Scope) -> Inputs[T]:
     paired = pair(engine, united.acks, ends, flows)
     undecided = united.undecided(flows)
     has_undecided = united.clocks is not None and engine.count(undecided) > 0
-    disputed, contested = united.disputed(messages, flows), engine.select(engine.where(undecided, "contested"), *PLACE)
+    disputed = united.disputed(messages, flows)
     if has_undecided:
         disputed = engine.distinct(engine.union(disputed, engine.select(undecided, *PLACE)))
     ends_with_copies = united.with_ends_of_copies(ends)
     return Inputs(
-        *(messages, ends, ends_with_copies, flows, found["legs"], united.unread, paired, disputed, contested),
+        *(messages, ends, ends_with_copies, flows, found["legs"], united.unread, paired, disputed, undecided),
         has_undecided,
     )
 

@@ -9,6 +9,7 @@ from operator import itemgetter
 import polars as pl
 
 from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE, address_of_stream, nanoseconds, number_of
+from udfs.derive.conversations.copies import first_of_linked
 from udfs.derive.frames import derives
 from udfs.derive.replay.scopes import CONTENT
 
@@ -71,17 +72,8 @@ def find_clocks(
     of_pairs = (pairs.select(capture_id=side, link=pl.format("pair {}", "pair")) for side in CAPTURES_OF_PAIR)
     links = pl.concat([of_series, of_connections.select("capture_id", "link"), *of_pairs]).drop_nulls()
     together = links.group_by("link").agg(pl.col("capture_id").unique()).sort("link")["capture_id"].to_list()
-    clocks: dict[str, str] = {}
-
-    def clock_of(capture: str) -> str:
-        while (other := clocks.setdefault(capture, capture)) != capture:
-            capture = other
-        return capture
-
-    for captures in together:
-        first, *others = sorted({clock_of(one) for one in captures})
-        clocks.update(dict.fromkeys(others, first))
-    found = {one: clock_of(one) for one in apart["capture_id"]}
+    clocks = first_of_linked(together)
+    found = {one: clocks[one] for one in apart["capture_id"]}
     rows = sorted(found.items()) if len(set(found.values())) > 1 else []
     return pl.DataFrame(rows, _CLOCKS, orient="row")
 

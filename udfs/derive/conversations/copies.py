@@ -14,7 +14,7 @@ equal to the first or last packet of such a stream lead to the streams that are 
 packets of these decide (`same_packets`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
 
@@ -363,21 +363,25 @@ def find_taps(pairs: pl.DataFrame, connections: pl.DataFrame, shown: pl.DataFram
     ids = pl.concat(alike.select(connection_id=side) for side in PAIR).unique()
     captures = ids.join(_streams(connections), on="connection_id").join(shown, on="stream_id")
     of_connections = captures.drop_nulls("capture_id").group_by("connection_id").agg(pl.col("capture_id").unique())
-    taps: dict[str, str] = {}
+    taps = first_of_linked(of_connections["capture_id"].to_list())
+    named = pl.DataFrame(list(taps.items()), {"capture_id": pl.String, "tap": pl.String}, orient="row")
+    shows = of_connections.select("connection_id", pl.col("capture_id").list.first())
+    return shows.join(named, on="capture_id").select("connection_id", "tap")
 
-    def tap_of(capture: str) -> str:
-        while (other := taps.setdefault(capture, capture)) != capture:
-            capture = other
-        return capture
 
-    for together in of_connections["capture_id"].to_list():
-        first, *others = sorted({tap_of(one) for one in together})
-        taps.update(dict.fromkeys(others, first))
-    named = pl.DataFrame(
-        {"capture_id": list(taps), "tap": list(map(tap_of, taps))}, {"capture_id": pl.String, "tap": pl.String}
-    )
-    first = of_connections.select("connection_id", pl.col("capture_id").list.first())
-    return first.join(named, on="capture_id").select("connection_id", "tap")
+def first_of_linked(links: Iterable[Iterable[str]]) -> dict[str, str]:
+    """Returns for each member of some groups the first of all members that groups link it to, in order of text."""
+    leads: dict[str, str] = {}
+
+    def first(one: str) -> str:
+        while (other := leads.setdefault(one, one)) != one:
+            one = other
+        return one
+
+    for link in links:
+        lead, *others = sorted({first(one) for one in link})
+        leads.update(dict.fromkeys(others, lead))
+    return {one: first(one) for one in list(leads)}
 
 
 def stream_copies(pairs: pl.DataFrame, connections: pl.DataFrame) -> pl.DataFrame:

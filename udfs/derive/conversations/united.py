@@ -29,9 +29,9 @@ def suspect(streams: pl.DataFrame, handshakes: pl.DataFrame, captures: pl.DataFr
     """Returns what tables of few rows say of conversations; mostly, there is nothing to do.
 
     `streams` are the rows of STREAMS that carried bytes, without what was said of copies before, and `connections`
-    their `known_connections`; `vague` are `vague_streams`, `alike` pairs with the `same_beginning`; `steps`, `spans` and
-    `apart` what `find_steps`, `find_spans` and `captures_apart` return. `named` are the copies that STREAMS names, maybe
-    since an earlier replay.
+    their `known_connections`; `vague` are `vague_streams`, `alike` pairs with the `same_beginning`; `steps`, `spans`
+    and `apart` what `find_steps`, `find_spans` and `captures_apart` return. `named` are the copies that STREAMS names,
+    maybe since an earlier replay.
     """
     with_bytes = streams.filter(pl.col("attempt").is_null()).drop("attempt", "copy_of")
     connections = known_connections(with_bytes, handshakes)

@@ -96,7 +96,8 @@ def places(queues: pl.DataFrame) -> Row:
     """Returns since when messages are lost (`lost_since_ns`) and to which queue the most (`lost_queue`).
 
     `lost` is their number, `lost_queues` the number of queues. The same of the messages that are `stuck` and
-    `unacknowledged`; of the latter, those that are still `resent`; and `undecided`. `queues` are rows of `harm_by_queue`.
+    `unacknowledged`; of the latter, those that are still `resent`; and `undecided`. `queues` are rows of
+    `harm_by_queue`.
     """
     of_queue = summed_harm(queues, "destination_queue")
     queue = pl.col("destination_queue")
