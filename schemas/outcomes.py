@@ -131,6 +131,12 @@ OUTCOMES = Table(
         Column("outcome", STRING, "What became of it.", nullable=False, values=tuple(Outcome)),
         Column("lost", BOOL, "Whether it is lost for good; false while pending or awaited, null when unknown."),
         Column("stuck", BOOL, "Pending, and the same message was refused again.", nullable=False),
+        Column(
+            "contenders",
+            LONG,
+            "If it is unknown because nothing compares the clocks of captures: how many messages have its number, of "
+            "which the receiver accepted one at most.",
+        ),
         Column("arrivals", LONG, "Times that it arrived, as in verdicts.", nullable=False),
         Column("refusals", LONG, "Times that it was refused, as a duplicate or out of order.", nullable=False),
         Column("first_seen_at", TIMESTAMP, "Time of the first arrival, UTC; null for a number never seen."),

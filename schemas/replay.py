@@ -44,7 +44,7 @@ ACCEPTING = (Verdict.IN_ORDER, Verdict.NEW_SEQUENCE, Verdict.GAP_EXPIRED)
 
 
 class Reason(StrEnum):
-    """Why a message is `out_of_order` or `unknown`."""
+    """Why a message is `out_of_order` or `unknown`; clocks also, why it is a `duplicate`."""
 
     PREDECESSOR_MISSING = "predecessor_missing"
     LATE = "late"

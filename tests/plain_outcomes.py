@@ -20,9 +20,11 @@ Run = tuple[str, int, str, int, int]
 
 
 def is_firm(row: Row) -> bool:
-    """Whether the verdict is one, and does not rest on an assumed state: from 0, every lower state accepts."""
+    """Whether the verdict is one, and rests neither on an assumed state, from 0 any accepts, nor on clocks alone."""
     from_zero = row["accepted"] and row["previous_tx_sequence_number"] == 0
-    return row["accepted"] is not None and (from_zero or not row["assumed"]) and not row.get("cut_off")
+    by_clocks = row.get("reason") == "clocks_differ"
+    is_known = row["accepted"] is not None and not by_clocks and not row.get("cut_off")
+    return is_known and (from_zero or not row["assumed"])
 
 
 def assumed(rows: Iterable[Row]) -> Iterator[bool]:
@@ -169,7 +171,8 @@ class Scope:
         only_duplicates = all(row["verdict"] == "duplicate" for row in rows)
         refused = not accepted and not doubtful and not only_duplicates
         taken = [(row["replay_order"], row["message_id"]) for row in others if row["accepted"] and is_firm(row)]
-        of_other = elsewhere and rows[0]["message_id"] == min(taken)[1]
+        perhaps_taken = [row["message_id"] for row in others if not is_firm(row) and row["accepted"] is not False]
+        of_other = not accepted and rows[0]["message_id"] in ([min(taken)[1]] if elsewhere else perhaps_taken)
         final = 0 if of_other else max((row["final_ack_class"] or 0 for row in rows), default=0)
         kind = final & 0xC000
         if any(row["evidence"] == "contradicted" or row.get("in_vain") for row in rows):

@@ -49,6 +49,8 @@ class Form(StrEnum):
     APPENDED = "appended"
     HOSTS = "hosts"
     KEEP_ALIVES = "keep_alives"
+    RENUMBERED = "renumbered"
+    RENUMBERED_TRANSLATED = "renumbered_translated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +234,8 @@ class Config:
         Form.PLAIN.value,
         "sections: one for each direction; taps: two sections with all frames; interfaces: one for each direction, in "
         "turns of a second; directions, hosts: a file for each; appended: one direction behind the other; keep_alives: "
-        "two captures that each miss some frames, and keep-alives with garbage",
+        "two captures that each miss some frames, and keep-alives with garbage; renumbered: inside and outside a "
+        "firewall that draws new TCP sequence numbers; renumbered_translated: the same with address translation",
         choices=Form,
     )
 

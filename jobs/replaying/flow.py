@@ -96,7 +96,9 @@ def _explain(
     explained = with_proof(united, every_verdict, outcomes=fates.undelivered, **incidents)
     for table in (OUTCOMES, FINDINGS, INCIDENTS):
         engine.replace(table, explained[table.name])
-    if united.clocks_differ:  # by how much, may be found otherwise the next time: nothing is settled
+    if (
+        united.clocks_differ or inputs.has_undecided
+    ):  # by how much, may be found otherwise the next time: nothing is settled
         engine.replace(TALLIES, engine.table([], TALLIES.arrow))
     else:
         engine.replace(TALLIES, engine.derive(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched))

@@ -38,7 +38,7 @@ COLUMNS: Mapping[Table, tuple[str, ...]] = {
     ACKS: (
         *("stream_id", "stream_offset", "captured_ns", "capture_id", "ack_type", "source_queue_manager", "source_guid"),
         *("queue_manager_address", "tx_sequence_id", "tx_sequence_number", "message_class", "acknowledged_message_id"),
-        *("window_size", "last_frame"),
+        *("window_size", "last_frame", "message_id"),
     ),
     HANDSHAKES: (),
     CAPTURES: (),

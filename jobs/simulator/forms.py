@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from jobs.app.config import Form
 from jobs.simulator.events import MICROSECOND, SECOND
+from jobs.simulator.renumbered import behind_firewall
 from schemas.wire import TCP_PORT
 
 _MAGIC_NS = 0xA1B23C4D
@@ -70,6 +71,9 @@ class _Ends(NamedTuple):
 def rewrite(folder: Path, prefix: str, form: str, seed: int) -> None:
     """Writes each capture of a folder in a form, in place of the capture. Memory: one capture."""
     rng = Random(seed)  # noqa: S311 - reproducible traffic, no secrets
+    if form in (Form.RENUMBERED, Form.RENUMBERED_TRANSLATED):
+        behind_firewall(folder, prefix, rng, translates=form == Form.RENUMBERED_TRANSLATED)
+        return
     for path in sorted(folder.glob(f"{prefix}_*.pcap")):
         records = list(_records(path.read_bytes()))
         path.unlink()

@@ -66,6 +66,8 @@ class Figures(NamedTuple):
     """Says where an operator has to go."""
     nothing_judged: str
     """Says why, where no message was judged."""
+    undecided: int
+    """Messages that were lost, though nothing tells which: no clock that is compared."""
 
 
 def second(ns: int) -> str:
@@ -113,7 +115,7 @@ def headline_figures(
     `not_read` those that are accepted and not read yet, since then, None where that is not reported; `unjudged` are
     transactional messages without a verdict that were not `passing_through`; `errors` are findings of that severity.
     """
-    stuck = places["stuck"]
+    stuck, undecided = places["stuck"], places["undecided"]
     doubts = (
         Figure(outcomes.get(Outcome.UNKNOWN, 0), "unknown", "unknown", Outcome.UNKNOWN),
         Figure(outcomes.get(Outcome.CONTRADICTED, 0), "contradicted by the receiver", "unknown", Outcome.CONTRADICTED),
@@ -133,7 +135,8 @@ def headline_figures(
     )
     split = _present([Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost", outcome) for outcome in LOST])
     lost, unacknowledged = sum(one.number for one in split), places["unacknowledged"]
-    also = (*doubts[:-1], *beside) if lost or stuck or unacknowledged else beside
+    in_doubt = Figure(undecided, "more lost, of which nothing compares the clocks, so whose is not known", "unknown")
+    also = (in_doubt, *doubts[:-1], *beside) if lost or stuck or unacknowledged else beside
     lost_where, stuck_where, unacknowledged_where = (
         where(places, what, names) for what in ("lost", "stuck", "unacknowledged")
     )
@@ -156,6 +159,7 @@ def headline_figures(
         confirmed,
         to_go,
         nothing_judged,
+        undecided,
     )
 
 
@@ -219,6 +223,12 @@ def headline(figures: Figures) -> str:
 
 def nothing_lost(figures: Figures) -> str:
     """Returns what can be said where nothing is lost, stuck or without an acknowledgment: less, the less is known."""
+    if figures.undecided:
+        were = one_or_many(figures.undecided, "message was", "messages were")
+        return (
+            f"{figures.undecided:,} {were} lost; which machine's is not known: nothing compares the clocks of these "
+            f"captures. In doubt: {_list(figures.doubts)}."
+        )
     if figures.doubts:
         return f"No loss was seen, but: {_list(figures.doubts)}."
     if figures.nothing_judged:

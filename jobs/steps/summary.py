@@ -76,7 +76,9 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     sums, incidents = sums_of_sessions(few["sessions"]), few["incidents"]
     if not sums["is_told"]:
         return {"headline": NOT_TOLD, "outcomes": {}, "lost": None, "lost_by": [], "stuck": None, "severities": {}}
-    harm = engine.read(OUTCOMES, *QUEUE, "lost", "stuck", "outcome", "numbers", "first_seen_at", "next_resend_at")
+    harm = engine.read(
+        OUTCOMES, *QUEUE, "lost", "stuck", "outcome", "numbers", "first_seen_at", "next_resend_at", "contenders"
+    )
     queues = engine.gather(harm_by_queue, outcomes=harm)[ONE]
     where = places(queues)
     by_severity: dict[str, dict[str, int]] = {severity: {} for severity in SEVERITIES}

@@ -112,6 +112,7 @@ def _message_row(message: Message) -> Row:
     outcome, first, refusals = outcome_of(message), message.first, len(message.refusals)
     proof = delivered_by(message, outcome)
     stuck = outcome is Outcome.PENDING and refusals > 1
+    contenders = message.contenders if outcome is Outcome.UNKNOWN else None
     seen = [arrival.captured_us for arrival in message.arrivals if arrival.captured_us is not None]
     accepted = [arrival.captured_us for arrival in message.arrivals if arrival.accepted]
     return {
@@ -124,6 +125,7 @@ def _message_row(message: Message) -> Row:
         "stuck": stuck,
         "arrivals": len(message.arrivals),
         "refusals": refusals,
+        "contenders": contenders,
         "first_seen_at": min(seen, default=None),
         "last_seen_at": max(seen, default=None),
         "accepted_at": min((us for us in accepted if us is not None), default=None),
@@ -133,7 +135,9 @@ def _message_row(message: Message) -> Row:
         "final_ack_class": message.final_ack_class,
         "final_ack_requested": any(arrival.final_ack_requested for arrival in message.arrivals),
         "witness": witness(message, outcome),
-        "explanation": _OF_MESSAGE[outcome].format(
+        "explanation": _UNDECIDED
+        if contenders
+        else _OF_MESSAGE[outcome].format(
             named="unknown" if message.final_ack_class is None else f"0x{message.final_ack_class:04X}",
             acknowledgment="a FinalAck" if proof is DeliveredBy.FINAL_ACK else "an OrderAck",
             again=" It was refused each time that it was resent." if stuck else "",
@@ -210,6 +214,10 @@ _OF_MESSAGE: Mapping[Outcome, str] = {
 }
 
 
+_UNDECIDED = (
+    "Another message has its number, and nothing compares the clocks of the captures that show them, so which one the "
+    "receiver accepted is not known."
+)
 _OF_NUMBERS: Mapping[Outcome, str] = {
     Outcome.EXPIRED_UNSEEN: "No message with this number was seen, and its sender skipped it: it expired before it was "
     "sent, or was withdrawn.",

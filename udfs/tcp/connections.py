@@ -244,6 +244,14 @@ class Connection:
             return False
         return side.acked_low - 1 <= side.unwrap(segment.seq) <= side.acked
 
+    def distance(self, segment: Segment) -> int:
+        """Returns how far its numbers are from the newest that each direction has sent, or that were acknowledged."""
+        side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
+        of_both = (side, segment.seq), (other, segment.ack if segment.flags & ACK else None)
+        newest = ((of, seq, of.acked if of.end is None else of.end) for of, seq in of_both)
+        far = (abs(of.unwrap(seq) - end) for of, seq, end in newest if seq is not None and end is not None)
+        return max(far, default=_MODULUS)
+
     def precedes(self, segment: Segment) -> bool:
         """Tells whether the sequence number lies shortly before the first of this direction."""
         side = self.sides[segment.from_b]
@@ -293,7 +301,8 @@ class Connections:
     captures from two vantage points fall together, unless that connection ended long before
     (`Connection.ended_before`). A SYN and the SYN/ACK that answers it find each other, so that captures of one
     direction each fall together, too. A lone segment far from what its direction has sent is in no connection
-    (`outside`); several in a row form another connection, whose SYN was not captured.
+    (`outside`); several in a row form another connection, whose SYN was not captured. Where another capture goes on,
+    its first segment belongs to the nearest connection: a firewall may show each one with two sets of numbers.
     """
 
     def __init__(self, window: int = WINDOW_BYTES) -> None:
@@ -307,6 +316,7 @@ class Connections:
         self._by_syn: dict[_Syn, Connection] = {}
         self._by_opening: dict[tuple[bool, int], Connection] = {}
         """The latest connection that a SYN with this number opened, sent by b or not; an answer tells it, too."""
+        self._capture: int | None = None
 
     def at(self, instance: int) -> Connection:
         """Returns the k-th connection."""
@@ -330,6 +340,9 @@ class Connections:
         Raises:
             NeedsPayload: a framed run does not continue what its direction has sent.
         """
+        if segment.capture != self._capture:
+            self._capture = segment.capture
+            self._go_on(segment)
         if segment.flags & SYN:
             self._open(segment)
         elif self.current is None:
@@ -356,6 +369,12 @@ class Connections:
     def _add(self) -> Connection:
         self.all.append(Connection(self.first_instance + len(self.all), self.window))
         return self.all[-1]
+
+    def _go_on(self, segment: Segment) -> None:
+        """Makes the nearest connection to the first segment of a capture the current one."""
+        fitting = [connection for connection in self.recent() if connection.accepts(segment)]
+        if fitting:
+            self.current = min(fitting, key=lambda one: (one.distance(segment), one is not self.current))
 
     def _open(self, segment: Segment) -> None:
         """Makes the connection of this SYN the current one."""
