@@ -41,7 +41,7 @@ class Record(NamedTuple):
 
 
 class _Ends(NamedTuple):
-    """What a frame's headers say, and where its TCP header begins."""
+    """Holds what a frame's headers say, and where its TCP header begins."""
 
     source: bytes
     target: bytes
@@ -187,7 +187,7 @@ some frames, with keep-alives of one byte of garbage.
 
 
 class _Side(NamedTuple):
-    """What one side of a connection sent last that counts: its frame, and the sequence number that follows."""
+    """Holds the last frame that one side of a connection sent, and the sequence number that follows."""
 
     frame: bytes
     next_seq: int
