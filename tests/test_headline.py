@@ -16,7 +16,7 @@ NOWHERE = {
     f"{what}{part}": value
     for what in ("lost", "stuck", "unacknowledged")
     for part, value in {"": 0, "_since_ns": None, "_queue": None, "_queues": 0}.items()
-} | {"resent": 0}
+} | {"resent": 0, "undecided": 0}
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,22 @@ NOWHERE = {
         ),
         # A doubt is named in place of "nothing was lost".
         ({Outcome.UNKNOWN: 2}, {}, "No loss was seen, but: 2 unknown."),
+        (
+            {Outcome.UNKNOWN: 16},
+            {"undecided": 8},
+            (
+                "8 messages were lost; which machine's is not known: nothing compares the clocks of these captures. In "
+                "doubt: 16 unknown."
+            ),
+        ),
+        (
+            {Outcome.UNKNOWN: 2, Outcome.PASSED_BY: 1},
+            {"undecided": 1},
+            (
+                "1 message was lost: 1 passed by. Also: 1 more lost, of which nothing compares the clocks, so whose is "
+                "not known, 2 unknown."
+            ),
+        ),
         ({Outcome.CONTRADICTED: 3}, {}, "No loss was seen, but: 3 contradicted by the receiver."),
         ({}, {}, "No transactional message was found, so there is nothing to judge."),
         (
@@ -84,6 +100,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
 ) -> None:
     stuck = figures.get("stuck", 0)
     places = NOWHERE | {"stuck": stuck, "stuck_queue": "Q", "stuck_queues": 1}
+    places["undecided"] = figures.get("undecided", 0)
     doubts = {
         name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors", "confirmed")
     }
