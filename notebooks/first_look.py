@@ -60,7 +60,7 @@ display(with_names(lost, chosen))
 
 # COMMAND ----------
 
-worst = (F.desc("lost"), F.desc("stuck"), F.desc("unknown"), F.desc("pending"))
+worst = (F.desc("lost_messages"), F.desc("stuck_messages"), F.desc("unknown"), F.desc("pending"))
 incidents = warehouse.read(INCIDENTS).where(from_then_on("last_captured_at"))
 display(with_names(incidents.orderBy(*worst, "began_at"), chosen))
 

@@ -146,6 +146,15 @@ CAPTURES = Table(
         Column("reason", STRING, "Code of the first fault; null when the status is ok.", values=tuple(CaptureReason)),
         Column("packet_count", LONG, "Captured records read.", nullable=False),
         Column("segment_count", LONG, "Records that are TCP segments from or to an MSMQ port.", nullable=False),
+        Column(
+            "to_port_count", LONG, "MSMQ segments that went to an MSMQ port; the others came from one.", nullable=False
+        ),
+        Column(
+            "cut_count",
+            LONG,
+            "MSMQ segments of which the capture holds only a part, because frames were cut.",
+            nullable=False,
+        ),
         Column("other_count", LONG, "Records of other traffic.", nullable=False),
         Column("first_captured_at", TIMESTAMP, "Earliest record time, UTC."),
         Column("last_captured_at", TIMESTAMP, "Latest record time, UTC."),
@@ -154,7 +163,8 @@ CAPTURES = Table(
             "clock_steps",
             CLOCK_STEPS,
             "Where the clock of the capture stepped back by more than 0.5 s: the first record after each step, and the "
-            "step in ns, which is negative. The replay undoes them. Null for none, and for what several clocks show.",
+            "step in ns, which is negative; a positive one where it is right again, or records of another clock begin. "
+            "The replay undoes them. Each interface of a section has a clock. Null for none, and if they are too many.",
         ),
         Column("content_bytes", LONG, "Bytes read: the size of the file, or what came out of a compressed one."),
         Column(
@@ -162,6 +172,12 @@ CAPTURES = Table(
             NOT_JUDGED,
             "Records of other traffic that MSMQ may have sent: http (SRMP), multicast (PGM), rpc (reads), ipsec.",
         ),
+        Column("connection_count", LONG, "Connections with segments in it. The replay fills in this and what follows."),
+        Column("from_start_count", LONG, "Those of these connections whose SYN some capture holds."),
+        Column("one_way_count", LONG, "Those of which no capture holds what one of the two sides sent."),
+        Column("missing_bytes", LONG, "Bytes of these connections that no capture holds."),
+        Column("message_count", LONG, "User messages that it completes."),
+        Column("acknowledgment_count", LONG, "OrderAcks and FinalAcks that it completes."),
     ),
 )
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jobs.simulator import build
 from schemas.ingest import PACKETS
 from schemas.messages import DECODED_TABLES, NOT_IN_RAW
-from schemas.wire import QueueType
+from schemas.wire import UNLIMITED, QueueType
 from udfs.msmq import layout
 from udfs.msmq.batch import PacketBatch
 from udfs.msmq.decode import DecodedBatch
@@ -79,8 +79,8 @@ def user_message(rng: random.Random, parts: Sequence[str]) -> bytes:
         transaction_id=rng.randrange(1 << 20),
         connector_qm_guid=rng.choice(GUIDS) if "connector_qm" in parts else None,
         sent_time=rng.randrange(1 << 32),
-        time_to_be_received=rng.randrange(1 << 32),
-        time_to_reach_queue=rng.randrange(1 << 32),
+        time_to_be_received=rng.choice([UNLIMITED, rng.randrange(1 << 32)]),
+        time_to_reach_queue=rng.choice([UNLIMITED, rng.randrange(1 << 32)]),
         delivery_mode=rng.randrange(4),
         priority=rng.randrange(8),
         hop_count=rng.randrange(32),
@@ -90,7 +90,7 @@ def user_message(rng: random.Random, parts: Sequence[str]) -> bytes:
         allocation_body_size=rng.choice([None, None, len(body) + rng.randrange(9)]),
         message_class=rng.choice([0, 0, 1, 2, 0xFF, 0x4000, 0x8001, 0xC002, rng.randrange(1 << 16)]),
         ack_flags=rng.choice([0, 0, 1, 15, rng.randrange(256)]),
-        correlation_id=rng.randbytes(20),
+        correlation_id=rng.choice([bytes(20), rng.randbytes(20)]),
         body_type=rng.choice([0, 8, 0x1011, 0x2011, rng.randrange(1 << 32)]),
         application_tag=rng.randrange(1 << 32),
         extension=rng.randbytes(rng.randrange(1, 7)) if "extension" in parts else b"",

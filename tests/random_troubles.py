@@ -7,11 +7,9 @@ from typing import Any
 from random_nights import night
 from replay_tables import T0, Tables
 
-from schemas.wire import UNLIMITED
-
 US = 1_000
 SECOND_US = 1_000_000
-LIMITS = (*[UNLIMITED] * 6, 60, 1, None)
+LIMITS = (*[None] * 6, 60, 1, None)
 Row = dict[str, Any]
 
 

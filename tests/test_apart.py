@@ -124,7 +124,8 @@ def test_a_message_is_undecided_where_the_other_clock_decides(name: str) -> None
     assert dict(found.select("stream_offset", "contested").rows()) == expected
 
 
-SEEDS = merge_needs([3], range(1, 16))
+SEEDS = merge_needs([2], [seed for seed in range(1, 16) if seed not in {8, 11, 12}])
+"""Of nights with a clone."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -220,7 +220,7 @@ def replayed() -> Replayed:
 
 def test_sessions_leave_out_copies_and_say_what_passes_through(replayed: Replayed) -> None:
     sessions = {row["session_id"]: row for row in replayed.sessions.to_dicts()}
-    names = ("connections", "transactional", "missing_bytes", "passing_through", "receiver_unknown")
+    names = ("connections", "transactional_messages", "missing_bytes", "passing_through", "receiver_unknown")
     found = {session: tuple(row[name] for name in names) for session, row in sessions.items()}
     expected = {f"10.0.1.9->{address}": (1, 2, 0, *legs) for address, (_, *legs) in LEGS.items()}
     assert found == expected | {f"{A}->{B}": (1, 5, 0, 0, 0)}

@@ -43,7 +43,9 @@ def test_a_report_of_nothing_has_no_rows(since: datetime | None, session: tuple[
 def some() -> Frames:
     """Traffic of the sessions a and b, before and after SINCE; c had none after it."""
     tables = empty()
-    counts = {"delivered": 0} | dict.fromkeys(("messages", "transactional", "passing_through", "missing_bytes"), 1)
+    counts = {"delivered": 0} | dict.fromkeys(
+        ("messages", "transactional_messages", "passing_through", "missing_bytes"), 1
+    )
     heard = {"first_captured_at": BEFORE, "last_captured_at": AFTER} | counts
     verdict_counts = dict.fromkeys((verdict.value for verdict in Verdict), 0)
     tables["sessions"] = rows_of(

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from typing import Any, Self
 
@@ -24,8 +25,6 @@ FAIL_ON = tuple(
 """The values that `fail_on` accepts."""
 DEMO = "demo"
 """The value of `scenario` that tells a story."""
-FORMS = ("plain", "renumbered", "renumbered-translated")
-"""The values of `form`: as captured, and those of `jobs.simulator.forms`."""
 LAST, ALL = "last", "all"
 """Values of `since` that are no times."""
 COMMA_SEPARATED = ("ports", "fail_on")
@@ -37,6 +36,21 @@ _MOST = (1 << 63) - 1  # TOML's own
 _MOST_SECONDS = 365 * 86_400
 _SHOWN = 60  # characters of a wrong value
 _INGEST = IngestOptions()
+
+
+class Form(StrEnum):
+    """Lists how the simulator writes a capture; `jobs.simulator.forms` says what they are."""
+
+    PLAIN = "plain"
+    SECTIONS = "sections"
+    TAPS = "taps"
+    INTERFACES = "interfaces"
+    DIRECTIONS = "directions"
+    APPENDED = "appended"
+    HOSTS = "hosts"
+    KEEP_ALIVES = "keep_alives"
+    RENUMBERED = "renumbered"
+    RENUMBERED_TRANSLATED = "renumbered_translated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +231,12 @@ class Config:
     mirrored: bool = _simulate(False, "capture every frame twice, as a mirror port may")
     clock_step_s: int = _seconds(0, "seconds by which the capture's clock steps back, 20 s after the traffic began")
     form: str = _simulate(
-        FORMS[0],
-        "how the traffic is captured: plain; or renumbered: inside and outside a firewall that draws new TCP sequence "
-        "numbers, each with losses; renumbered-translated: the same with address translation",
-        choices=FORMS,
+        Form.PLAIN.value,
+        "sections: one for each direction; taps: two sections with all frames; interfaces: one for each direction, in "
+        "turns of a second; directions, hosts: a file for each; appended: one direction behind the other; keep_alives: "
+        "two captures that each miss some frames, and keep-alives with garbage; renumbered: inside and outside a "
+        "firewall that draws new TCP sequence numbers; renumbered_translated: the same with address translation",
+        choices=Form,
     )
 
     @classmethod

@@ -51,12 +51,13 @@ def rank(indexed: Iterable[Row]) -> list[Row]:
 
 
 def split(captures: Iterable[Row]) -> Iterator[Row]:
-    """Yields one row (capture, capture_id, uri, compression, cursor, stop) per byte range of the captures."""
+    """Yields one row of `schemas.staging.SPLIT` per byte range of the captures."""
     for row in captures:
         ends = [json.loads(cursor)["offset"] for cursor in row["cursors"][1:]]
         for cursor, stop in zip_longest(row["cursors"], ends):
-            names = ("capture", "capture_id", "uri", "compression")
-            yield {name: row[name] for name in names} | {"cursor": cursor, "stop": stop}
+            names = ("capture", "capture_id", "uri", "compression", "by_time")
+            steps = row["clock_steps"] if row["by_time"] else None
+            yield {name: row[name] for name in names} | {"cursor": cursor, "stop": stop, "clock_steps": steps}
 
 
 def capture_rows(captures: Sequence[Row], counts: Iterable[Row]) -> list[Row]:
@@ -67,8 +68,7 @@ def capture_rows(captures: Sequence[Row], counts: Iterable[Row]) -> list[Row]:
     now = time.time_ns()
     return [
         row
-        | {"segment_count": sums[row["capture"]].pop(Counted.SEGMENT, 0)}
-        | {"other_count": sums[row["capture"]].pop(Counted.OTHER, 0)}
+        | {f"{what.value}_count": sums[row["capture"]].pop(what, 0) for what in Counted}
         | {"not_judged": [{"what": what, "records": n} for what, n in sorted(sums[row["capture"]].items())] or None}
         | {"ingested_ns": now}
         for row in captures

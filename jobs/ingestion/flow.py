@@ -112,10 +112,8 @@ def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, 
     rows = engine.keep(engine.run(splits, extract_splits(options), staging.EXTRACTED, parts=len(parts)))
     fragments = engine.pick(rows, "fragment", "capture")
     if engine.count(fragments):
-        order = ("capture", "frame")
-        rows = engine.union(
-            rows, engine.keep(engine.run(fragments, defragment(options), staging.EXTRACTED, ("key",), order))
-        )
+        whole = engine.run(fragments, defragment(options), staging.EXTRACTED, ("key",), staging.ORDER)
+        rows = engine.union(rows, engine.keep(whole))
     return Extracted(captures, rows, engine.pick(rows, "segment", "capture"))
 
 
@@ -199,7 +197,7 @@ def _run_assembly(
     files = {row["capture"]: CaptureFile(row["capture_id"], row["uri"]) for row in captures}
     work = assemble_connections(options, files, final=final)
     rows = engine.union(segments, engine.pick(planned, "state"))
-    return engine.keep(engine.run(rows, work, staging.ASSEMBLED, ("connection",), ("capture", "frame")))
+    return engine.keep(engine.run(rows, work, staging.ASSEMBLED, ("connection",), staging.ORDER))
 
 
 def _read_again(

@@ -13,11 +13,12 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from jobs.app.config import Form
 from jobs.simulator import demo
 from jobs.simulator.branches import BRANCHES, RANDOM_FAULTS, SITUATIONS, TROUBLES, Branch, Fault
 from jobs.simulator.capture import SETTLED_NS, Blindness, RingBuffer, Tap
 from jobs.simulator.events import SECOND, Events, Faults
-from jobs.simulator.forms import FORMS, PLAIN
+from jobs.simulator.forms import rewrite
 from jobs.simulator.managers import Receiver, Router, Sender
 from jobs.simulator.near_end import NearEnd
 from jobs.simulator.network import Network
@@ -63,7 +64,7 @@ def simulate(
     both_ends: bool = False,
     clock_step_s: float = 0.0,
     is_demo: bool = False,
-    form: str = PLAIN,
+    form: str = Form.PLAIN,
 ) -> None:
     """Writes captures of `messages` transactional messages, and truth.json, to the folder `out`.
 
@@ -79,9 +80,8 @@ def simulate(
     frame is captured twice. `both_ends`: captures of the senders' end as well, before address translation, by a clock
     that is 7 s ahead, which loses some frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many
     seconds.
-    `form`: how these captures are written again, one of FORMS.
     `is_demo`: tell the story of `jobs.simulator.demo`, which decides messages, bodies, disorder and senders,
-    and write a file of their names, too.
+    and write a file of their names, too. `form`: how the captures are written, see `jobs.simulator.forms`.
 
     Memory grows by about 150 bytes a message.
     """
@@ -90,7 +90,7 @@ def simulate(
         start_ns, messages, bodies, disorder = demo.START_NS, demo.MESSAGES, demo.BODIES, demo.DISORDER
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    for earlier in folder.glob(f"{CAPTURE_PREFIX}_*.pcap"):
+    for earlier in folder.glob(f"{CAPTURE_PREFIX}_*.pcap*"):
         earlier.unlink()
     if file_bytes is None:
         whole = messages * (sum(bodies) // 2 + _HEADERS)
@@ -125,8 +125,8 @@ def simulate(
         events.run()
         # Nothing tells a clock's step forward from a time in which packets waited.
         truth.write(with_outcomes=blindness.is_whole, with_findings=blindness.is_whole and clock_step_s <= 0)
-    if form != PLAIN:
-        FORMS[form](folder, CAPTURE_PREFIX, Random(seed + 3))  # noqa: S311 - the same
+    if form != Form.PLAIN:
+        rewrite(folder, CAPTURE_PREFIX, form, seed + 3)
 
 
 def _populate(

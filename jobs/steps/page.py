@@ -9,8 +9,9 @@ from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.report_page import arrange
 from jobs.reporting.flow import REPORTED, Few, collect, read_few
-from jobs.steps.headline import NOT_TOLD, headline_figures, nothing_lost
+from jobs.steps.headline import NOT_TOLD, Period, headline_figures, nothing_lost
 from schemas.outcomes import Outcome, count_column
+from udfs.derive.outcomes.counts import NOT_READ, SINCE
 from udfs.derive.report.period import begin_of_last_run
 
 
@@ -30,6 +31,9 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         rows["places"],
         rows["machines"],
         names,
+        shown=Period(*rows["captured"], *(rows["of_sessions"][name] for name in ("senders", "queues"))),
+        not_read=rows[NOT_READ],
+        not_read_since_ns=rows[SINCE],
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
     )
     return arrange.page(rows, config, place) | {

@@ -32,8 +32,8 @@ def run(config: Config) -> Summary:
             both_ends=config.both_ends,
             mirrored=config.mirrored,
             clock_step_s=-config.clock_step_s,
-            is_demo=config.scenario == DEMO,
             form=config.form,
+            is_demo=config.scenario == DEMO,
         )
     except OSError as error:
         raise JobError(f"{config.out} cannot be written: {error.strerror}.") from error

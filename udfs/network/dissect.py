@@ -176,6 +176,12 @@ def connection_keys(endpoints: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Bo
     return np.where(from_b[:, None], np.concatenate([target, source], axis=1), endpoints), from_b
 
 
+def target_ports(endpoints: NDArray[np.uint8]) -> Ints:
+    """Returns the port to which each of the `endpoints` of `Segments` sent."""
+    ports: Ints = endpoints[:, 34].astype(np.int64) << 8 | endpoints[:, 35]
+    return ports
+
+
 def intact(header_sum: int, payload: bytes | memoryview) -> bool:
     """Returns whether the checksum of a segment is right; `payload` is all of its payload."""
     # 65536 = 1 modulo 65535: a number's remainder is the sum of its 16-bit words. An odd last byte is padded behind.

@@ -21,8 +21,8 @@ FRAME_DETAILS = {
 """The sentence for each reason why a frame could not be read."""
 
 
-def segment_rows(buffer: Bytes, segments: Segments, capture: int | Ints, **of_run: pa.Array) -> pa.RecordBatch:
-    """Returns one row per segment; payloads are indices in `buffer`. `of_run`: columns of rows for several segments."""
+def segment_rows(buffer: Bytes, segments: Segments, capture: int | Ints, **others: pa.Array) -> pa.RecordBatch:
+    """Returns one row per segment; payloads are indices in `buffer`. `others`: columns that are no field of it."""
     connection, from_b = connection_keys(segments.endpoints)
     columns = {
         "connection": fixed_binary(connection),
@@ -36,11 +36,11 @@ def segment_rows(buffer: Bytes, segments: Segments, capture: int | Ints, **of_ru
         "payload": slices(buffer, segments.payload, segments.captured),
         "header_sum": pa.array(segments.header_sum.astype(np.int32)),
     }
-    return _rows("segment", columns | of_run, capture)
+    return _rows("segment", columns | others, capture)
 
 
-def fragment_rows(buffer: Bytes, fragments: Fragments, capture: int) -> pa.RecordBatch:
-    """Returns one row per fragment; payloads are indices in `buffer`."""
+def fragment_rows(buffer: Bytes, fragments: Fragments, capture: int, **others: pa.Array) -> pa.RecordBatch:
+    """Returns one row per fragment; payloads are indices in `buffer`. `others`: as for `segment_rows`."""
     columns = {
         "key": fixed_binary(fragments.key),
         "frame": pa.array(fragments.frame),
@@ -50,7 +50,7 @@ def fragment_rows(buffer: Bytes, fragments: Fragments, capture: int) -> pa.Recor
         "length": pa.array(fragments.length),
         "payload": slices(buffer, fragments.payload, fragments.captured),
     }
-    return _rows("fragment", columns, capture)
+    return _rows("fragment", columns | others, capture)
 
 
 def _rows(kind: str, columns: dict[str, Any], capture: int | Ints) -> pa.RecordBatch:

@@ -28,7 +28,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def assemble_connections(options: IngestOptions, captures: Mapping[int, CaptureFile], *, final: bool) -> Pass:
-    """Turns segments and rows of STATE_ROW, sorted by connection, capture and frame, into rows of ASSEMBLED.
+    """Turns segments and rows of STATE_ROW, sorted by connection and ORDER, into rows of ASSEMBLED.
 
     `captures`: by rank. A connection whose rows lack bytes that are needed is named in `needs_payload`. With `final`,
     no row is a framed run, and segments from before the resumed state are not needed. Memory: the window of each

@@ -47,6 +47,7 @@ class _Arrival(NamedTuple):
 
     capture: int
     frame: int
+    order: int | None
     time_ns: int | None
     content: _Content
 
@@ -117,7 +118,7 @@ class _Pending:
 
 
 def defragment(options: IngestOptions) -> Pass:
-    """Turns fragments (`schemas.staging.EXTRACTED`), sorted by key, capture and frame, into other rows of EXTRACTED.
+    """Turns fragments (`schemas.staging.EXTRACTED`), sorted by key and ORDER, into other rows of EXTRACTED.
 
     One segment per complete datagram that is one from or to one of the ports, with record and time of the fragment that
     completed it. One fault (`ip_fragment`) per fragment of a datagram that never completes or is not a readable TCP
@@ -150,11 +151,11 @@ def defragment(options: IngestOptions) -> Pass:
 def _arrivals(batches: Batches) -> Iterator[tuple[bytes, _Arrival]]:
     """Yields the fragments with their keys."""
     for batch in batches:
-        keys, captures, frames, times, *contents = (
+        keys, captures, frames, orders, times, *contents = (
             batch.column(name).to_pylist()
-            for name in ("key", "capture", "frame", "time_ns", "offset", "more", "length", "payload")
+            for name in ("key", "capture", "frame", "order", "time_ns", "offset", "more", "length", "payload")
         )
-        yield from zip(keys, map(_Arrival, captures, frames, times, map(_Content, *contents)), strict=True)
+        yield from zip(keys, map(_Arrival, captures, frames, orders, times, map(_Content, *contents)), strict=True)
 
 
 class _Key:
@@ -256,7 +257,8 @@ class _Out:
             frame=np.array([arrival.frame for arrival in last], np.int64), time_ns=np.array(times, np.int64)
         )
         capture = np.array([arrival.capture for arrival in last], np.int64)
-        return segment_rows(records.buffer, placed, capture)
+        order = pa.array([arrival.order for arrival in last], pa.int64())
+        return segment_rows(records.buffer, placed, capture, order=order)
 
 
 def _records(datagrams: list[_Datagram]) -> Records:

@@ -61,6 +61,8 @@ class Arrival(NamedTuple):
     reason: str | None
     evidence: str
     final_ack_class: int | None
+    final_ack_requested: bool
+    """Whether its sender asks for a FinalAck when it is read."""
     acknowledged_us: int | None
     """When an acknowledgment of it came, in µs since 1970; None for none."""
     overdue: bool

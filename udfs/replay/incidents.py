@@ -39,6 +39,8 @@ _COUNTED: Mapping[str, tuple[Outcome, ...]] = {
 }
 """The columns of INCIDENTS that count messages, and numbers never seen, by their outcome."""
 _HARM = ("lost", "pending")
+_COLUMNS = {"lost": "lost_messages", "stuck": "stuck_messages"}
+"""Columns of INCIDENTS that are not named like what they count."""
 _EXPLAINING = (FindingKind.TWO_ADDRESSES,)
 """Kinds that are part of a story, but make none of a sequence to which nothing else happened."""
 
@@ -322,7 +324,7 @@ def incident_row(story: Story) -> Row:
         if one.counts_as in _HARM:
             harm[Outcome(one.shows)] += one.of.numbers
     session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.known.tx_sequence_id)).place
-    return counts | {
+    return {
         "incident_id": sha256(f"{first.scope_key} {first.tx_sequence_id}".encode()).hexdigest()[:16],
         "cause": cause.value,
         "outcome": outcome.value,
@@ -343,6 +345,7 @@ def incident_row(story: Story) -> Row:
         "senders": senders,
         "receivers": sorted({address for one in story for address in one.known.receivers}),
         "advice": advise(cause, outcome, senders, sorted({one for trouble in troubles for one in trouble.of.classes})),
+        **{_COLUMNS.get(name, name): many for name, many in counts.items()},
         "explanation": sentence_of(
             first.tx_sequence_id, len(story) - 1, cause, counts, harm, _missing(story), _undecided(story)
         ),

@@ -118,6 +118,7 @@ def _message_row(message: Message) -> Row:
     return {
         **_row_of(first, first.number, outcome),
         "message_id": first.message_id,
+        "message_key": str(first.content_hash),
         "content_hash": first.content_hash,
         "numbers": 1,
         "label": first.label,
@@ -132,6 +133,7 @@ def _message_row(message: Message) -> Row:
         "next_resend_at": message.next_resend_us if outcome is Outcome.UNACKNOWLEDGED else None,
         "delivered_by": proof and proof.value,
         "final_ack_class": message.final_ack_class,
+        "final_ack_requested": any(arrival.final_ack_requested for arrival in message.arrivals),
         "witness": witness(message, outcome),
         "explanation": _UNDECIDED
         if contenders

@@ -4,6 +4,12 @@ Segments come in file order (capture, record number), never in clock order. Sequ
 positions that only grow, so a stream may be longer than 4 GiB. The effect of a segment on its connection depends only
 on the segments before it, so a stream can be delivered piece by piece and a connection can be stored and resumed.
 `udfs.tcp.overlap` decides which bytes of a direction form its stream.
+
+A keep-alive is one byte at one below the next sequence number: a copy of the last byte, or garbage [RFC 1122] 4.2.3.6.
+So a segment of one byte is no data if that byte is the last one held, or the last one that its receiver acknowledged
+some time ago. A sender that repeats a last segment of one byte looks the same, so where only such a segment holds a
+byte, that byte is missing. A segment that comes right after its acknowledgment was captured out of order. In
+`udfs.tcp.overlap`, a segment of one byte loses against any longer one, which tells what the others are.
 """
 
 from dataclasses import dataclass, field
@@ -23,6 +29,10 @@ _LARGEST = (1 << 16) - 1
 """Bytes that a SYN's datagram may hold."""
 _QUIET_NS = 240_000_000_000
 """Twice the maximum segment lifetime [RFC 9293] 3.4.2: after it, no segment of a connection is under way."""
+_IDLE_NS = 500_000_000
+"""A connection that sends a keep-alive was idle for longer; a segment is captured before or soon after its answer."""
+_APART_NS = 10_000_000_000
+"""Clocks of captures that were made at the same time differ by less."""
 _RECENT = 16
 """Connections on one pair of endpoints that a delayed segment may still belong to."""
 _CONFIRMED = 3
@@ -93,6 +103,13 @@ class Direction:
     """Position after the highest captured byte."""
     fin: int | None = None
     acked: int | None = None
+    """Highest position that its receiver acknowledged."""
+    acked_low: int | None = None
+    """Lowest position that its receiver acknowledged."""
+    acked_ns: int = NO_TIME
+    """Time of the segment that first acknowledged `acked`."""
+    acked_in: int = -1
+    """Capture of the last segment that acknowledged `acked`; -1: one of an earlier run."""
     fixed: int | None = None
     """Position of offset 0, set once bytes were delivered."""
     done: int = 0
@@ -126,6 +143,21 @@ class Direction:
         if reference is None:
             return seq + _MODULUS  # leaves room below, should the stream turn out to begin lower
         return reference + (seq - reference + _HALF) % _MODULUS - _HALF
+
+    def see_acknowledged(self, position: int, segment: Segment) -> None:
+        """Takes what a segment of the other side acknowledges."""
+        if self.acked is None or position > self.acked:
+            self.acked, self.acked_ns = position, max(segment.time_ns, segment.last_ns)
+        if position == self.acked:
+            self.acked_in = segment.capture
+        self.acked_low = position if self.acked_low is None else min(self.acked_low, position)
+
+    def is_keep_alive(self, end: int, segment: Segment) -> bool:
+        """Tells whether a segment of one byte up to `end` may hold other bytes than the sender's data."""
+        if end == self.held or (self.isn is not None and end == self.isn + 1):
+            return True
+        idle_ns = _IDLE_NS if segment.capture == self.acked_in else _APART_NS
+        return end == self.acked and NO_TIME < self.acked_ns < segment.time_ns - idle_ns
 
     def near(self, position: int, window: int) -> bool:
         """Tells whether a segment at this position fits what this direction has sent."""
@@ -186,8 +218,11 @@ class Connection:
         if segment.flags & ACK and other.isn is not None:
             sent = 0 if other.end is None else other.end - other.isn - 1
             return (segment.ack - other.isn - 1) % _MODULUS <= min(sent, _LARGEST)
-        seen = side.low if side.low is not None else side.acked
-        return seen is None or (seen - segment.seq - 1) % _MODULUS < _LATE_SYN
+        answered = [ack for from_b, _, ack in self.syns if from_b is not segment.from_b and ack is not None]
+        if answered and not segment.flags & ACK:
+            return any((ack - segment.seq - 1) % _MODULUS <= _LARGEST for ack in answered)
+        seen = [position for position in (side.low, side.acked_low) if position is not None]
+        return not seen or (min(seen) - segment.seq - 1) % _MODULUS < _LATE_SYN
 
     def ended_before(self, segment: Segment) -> bool:
         """Tells whether this SYN opens another connection because this one ended long before; its number is ignored."""
@@ -201,6 +236,13 @@ class Connection:
             return other.near(acked, self.window) and (other.isn is None or acked > other.isn)
         position = side.unwrap(segment.seq)
         return side.near(position, self.window) and (side.isn is None or position >= side.isn)
+
+    def was_told_of(self, segment: Segment) -> bool:
+        """Tells whether the sequence number lies among those that the other direction acknowledged."""
+        side = self.sides[segment.from_b]
+        if side.acked is None or side.acked_low is None:
+            return False
+        return side.acked_low - 1 <= side.unwrap(segment.seq) <= side.acked
 
     def distance(self, segment: Segment) -> int:
         """Returns how far its numbers are from the newest that each direction has sent, or that were acknowledged."""
@@ -232,13 +274,10 @@ class Connection:
             self.closed = True
             return
         end = position + segment.length
-        first = None if side.isn is None else side.isn + 1
-        # The byte of a keep-alive is a copy of the last one, or garbage [RFC 1122] 4.2.3.6.
-        keep_alive = segment.length == 1 and end in (side.held, first)
-        if segment.length and not keep_alive:
+        if segment.length and not (segment.length == 1 and side.is_keep_alive(end, segment)):
             side.take(position, segment, self.window)
-        if segment.payload:
-            side.held = _highest(side.held, position + segment.captured)
+            if segment.payload:
+                side.held = _highest(side.held, position + segment.captured)
         side.low = position if side.low is None else min(side.low, position)
         if segment.flags & FIN and (side.end is None or end >= side.end - self.window):
             side.fin = _highest(side.fin, end)
@@ -246,7 +285,7 @@ class Connection:
         if segment.flags & ACK:
             acked = other.unwrap(segment.ack)
             if other.near(acked, self.window):
-                other.acked = _highest(other.acked, acked)
+                other.see_acknowledged(acked, segment)
             other.see_window(segment)
         self.closed = self.closed or None not in (side.fin, other.fin)
 
@@ -260,9 +299,10 @@ class Connections:
 
     A SYN with a new initial sequence number opens a connection. A known SYN leads back to its connection, so that
     captures from two vantage points fall together, unless that connection ended long before
-    (`Connection.ended_before`). A lone segment far from what its direction has sent is in no connection (`outside`);
-    several in a row form another connection, whose SYN was not captured. Where another capture goes on, its first
-    segment belongs to the nearest connection: a firewall may show each one with two sets of numbers.
+    (`Connection.ended_before`). A SYN and the SYN/ACK that answers it find each other, so that captures of one
+    direction each fall together, too. A lone segment far from what its direction has sent is in no connection
+    (`outside`); several in a row form another connection, whose SYN was not captured. Where another capture goes on,
+    its first segment belongs to the nearest connection: a firewall may show each one with two sets of numbers.
     """
 
     def __init__(self, window: int = WINDOW_BYTES) -> None:
@@ -274,6 +314,8 @@ class Connections:
         self.first_instance = 0
         self.window = window
         self._by_syn: dict[_Syn, Connection] = {}
+        self._by_opening: dict[tuple[bool, int], Connection] = {}
+        """The latest connection that a SYN with this number opened, sent by b or not; an answer tells it, too."""
         self._capture: int | None = None
 
     def at(self, instance: int) -> Connection:
@@ -286,6 +328,7 @@ class Connections:
         self.current = None if current is None else connections[current]
         self.first_instance = connections[0].instance if connections else 0
         self._by_syn = {syn: connection for connection in connections for syn in connection.syns}
+        self._by_opening = {_opening(syn): connection for connection in connections for syn in connection.syns}
 
     def recent(self) -> list[Connection]:
         """Returns the connections that may go on."""
@@ -306,6 +349,9 @@ class Connections:
             self.current = self._add()
         elif not self.current.accepts(segment):
             self._take_stray(self.current, segment)
+            return
+        elif self.current.sides[segment.from_b].end is None and (earlier := self._told_of(self.current, segment)):
+            earlier.take(segment)
             return
         elif segment.length:
             self.outside += self.far
@@ -336,11 +382,33 @@ class Connections:
         known = self._by_syn.get(syn)
         if known is not None and not known.ended_before(segment):
             self.current = known
+        else:
+            self.current = self._that_opens_with(segment, _opening(syn)) or self.current
         if self.current is None or self.current.ended_before(segment) or not self.current.opens_with(segment):
             self.current = self._add()
+            self._take_far(self.current, segment)
         if self._by_syn.get(syn) is not self.current:
-            self._by_syn[syn] = self.current
+            self._by_syn[syn] = self._by_opening[_opening(syn)] = self.current
             self.current.syns.append(syn)
+
+    def _that_opens_with(self, segment: Segment, opening: tuple[bool, int]) -> Connection | None:
+        """Returns a connection, not the current one, whose other direction tells that it opened with this SYN.
+
+        An answer names the SYN; else the connection is known by acknowledgments of bytes right behind the SYN.
+        """
+        named = self._by_opening.get(opening)
+        told = (one for one in reversed(self.recent()) if one.sides[segment.from_b].acked_low is not None)
+        others = (one for one in ([named] if named else told) if one is not self.current)
+        return next((one for one in others if not one.ended_before(segment) and one.opens_with(segment)), None)
+
+    def _told_of(self, current: Connection, segment: Segment) -> Connection | None:
+        """Returns an earlier connection to which a segment belongs although it would fit the current one, too.
+
+        That has sent nothing in this direction so far, so where its numbers began is known from acknowledgments only.
+        """
+        if current.was_told_of(segment):
+            return None
+        return next((c for c in reversed(self.recent()) if c is not current and c.was_told_of(segment)), None)
 
     def _take_stray(self, current: Connection, segment: Segment) -> None:
         """Assigns a segment that the current connection does not accept."""
@@ -356,6 +424,16 @@ class Connections:
             if len(self.far) == _CONFIRMED:
                 self._open_far()
 
+    def _take_far(self, opened: Connection, syn: Segment) -> None:
+        """Adds to a connection the far segments that its SYN shows to be answers, which another capture has."""
+        answers = [one for one in self.far if one.from_b is not syn.from_b and one.flags & ACK]
+        answers = [one for one in answers if (one.ack - syn.seq - 1) % _MODULUS <= _LARGEST]
+        if answers:
+            opened.take(syn)
+            self.far = [one for one in self.far if one not in answers]
+            for one in answers:
+                opened.take(one)
+
     def _open_far(self) -> None:
         """Opens another connection with the far segments."""
         opened, far = self._add(), self.far
@@ -365,6 +443,12 @@ class Connections:
                 opened.take(one)
             else:
                 self.outside.append(one)
+
+
+def _opening(syn: _Syn) -> tuple[bool, int]:
+    """Returns who opened the connection, and the number of that SYN."""
+    from_b, seq, ack = syn
+    return (from_b, seq) if ack is None else (not from_b, (ack - 1) % _MODULUS)
 
 
 def _highest(known: int | None, position: int) -> int:

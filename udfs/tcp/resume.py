@@ -9,7 +9,8 @@ from udfs.tcp.connections import Connection, Connections, Direction
 
 _VERSION = 3
 _PLAIN = (
-    *("isn", "low", "first", "end", "sent", "held", "fin", "acked", "fixed", "done", "gaps", "conflict"),
+    *("isn", "low", "first", "end", "sent", "held", "fin", "fixed", "done", "gaps", "conflict"),
+    *("acked", "acked_low", "acked_ns"),
     *("shut_ns", "shut_longest_ns", "shut_longest_from_ns"),
 )
 _UNUSED = Direction()

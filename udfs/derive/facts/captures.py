@@ -39,12 +39,13 @@ def clock_steps(captures: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
 
     `key_before` and `key_after` are of the messages next to the first step.
     """
+    back = pl.element().struct.field("step_ns") < 0
     stepped = captures.select(
         "capture_id",
         "uri",
         pl.col("clock_steps").list.first().struct.field("frame", "step_ns"),
         pl.col("first_captured_at").alias("found_at"),
-        pl.col("clock_steps").list.len().cast(pl.Int64).alias("messages"),
+        pl.col("clock_steps").list.eval(back).list.sum().cast(pl.Int64).alias("messages"),
     )
     near = messages.select("capture_id", "last_frame", *PLACE, row_key().alias("key")).join(
         stepped.select("capture_id", "frame"), on="capture_id"

@@ -9,7 +9,7 @@ from udfs.derive.columns import PLACE, are_in, quotient, timestamp, tx_sequence,
 from udfs.derive.conversations.clocks import with_recorded
 from udfs.derive.frames import derives
 from udfs.derive.replay.marks import BEFORE, STREAM
-from udfs.derive.replay.scopes import CONTENT, FLOW_KEY, with_flow
+from udfs.derive.replay.scopes import ASKS_FOR_FINAL_ACK, CONTENT, FLOW_KEY, with_flow
 
 _MS = 1_000_000  # ns
 _HASHED_AT_ONCE = 1 << 14
@@ -68,7 +68,7 @@ def verdict_rows(
     accepted = pl.col("accepted").fill_null(value=False)
     unsure, is_repeat = is_contested & accepted, pl.col("verdict") == Verdict.DUPLICATE.value
     is_late = is_undecided & (pl.col("verdict") == Verdict.OUT_OF_ORDER.value)
-    by_clocks = by_clocks | unsure | is_late | (is_contested & is_repeat)
+    by_clocks = by_clocks | unsure | is_late | (is_contested & (is_repeat | pl.col("accepted").is_null()))
     is_contradicted = is_undecided & (pl.col("evidence") == Evidence.CONTRADICTED.value)
     verdicts = rows.with_columns(
         accepted=pl.when(~unsure).then("accepted"),
@@ -95,12 +95,14 @@ def _values() -> dict[str, pl.Expr]:
     captured, acknowledged = pl.col("captured_ns"), pl.col("acknowledged_ns")
     nth = pl.col("tx_sequence_number") - pl.col("first_number")
     return {
+        "message_key": pl.col("content_hash").cast(pl.String),
         "replay_order": pl.col("replay_order") + nth + pl.col("arrivals_before"),
         "missing_runs": pl.col("missing_runs") + pl.col("missing_before"),
         "incoming_tx_sequence_id": unsigned(pl.col("state_sequence")),
         "incoming_tx_sequence_number": pl.col("state_number") + nth,
         "acknowledged_at": timestamp(acknowledged),
         "ack_latency_ms": quotient(acknowledged - captured, _MS),
+        "final_ack_requested": pl.any_horizontal(ASKS_FOR_FINAL_ACK).fill_null(value=False),
         "covered_at": timestamp(pl.col("covered_ns")),
         "assumed": pl.col("in_doubt") & ~(pl.col("doubt_ended_ns") < captured).fill_null(False),
     }

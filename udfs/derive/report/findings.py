@@ -53,7 +53,8 @@ def worst_incidents(incidents: pl.DataFrame, limit: int) -> pl.DataFrame:
     `began_ns` and `ended_ns` replace the times, those of senders, too.
     """
     ascending = (place_in([outcome.value for outcome in IncidentOutcome], "outcome"),)
-    worst = (pl.col("stuck") > 0, *map(pl.col, ("ongoing", "lost", "pending", "unknown", "repaired", "findings")))
+    figures = ("ongoing", "lost_messages", "pending", "unknown", "repaired", "findings")
+    worst = (pl.col("stuck_messages") > 0, *map(pl.col, figures))
     order = (*ascending, *worst, *map(pl.col, ("began_at", "incident_id")))
     descending = [0 < place <= len(worst) for place in range(len(order))]
     chosen = incidents.sort(order, descending=descending, nulls_last=descending).head(limit)

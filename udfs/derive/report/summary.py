@@ -5,12 +5,14 @@ import polars as pl
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
-from udfs.derive.columns import count
+from udfs.derive.columns import count, nanoseconds
+from udfs.derive.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.derive.report.findings import worst_incidents
 from udfs.derive.report.messages import QUEUE, summed_harm
 from udfs.derive.report.rows import Row, Rows
 from udfs.replay.advice import machines_of
 
+_NAMED = {"senders": "source_queue_managers", "queues": "destination_queues"}
 _LOST_BY = 3
 """Senders and queues that a summary names."""
 _WORST_INCIDENTS = 5
@@ -27,13 +29,17 @@ def sums_of_sessions(sessions: pl.DataFrame) -> Row:
     """Returns sums over SESSIONS: messages by outcome, `passing_through`, and `unjudged`.
 
     These are transactional messages without a verdict that were not passing through. `is_told` says that what became
-    of messages is told: not under the literal reading.
+    of messages is told: not under the literal reading. `accepted_not_read_messages` is null where it is in all of them,
+    and `accepted_not_read_since_ns` the first time; `senders` and `queues` count what judged messages name.
     """
     judged = pl.sum_horizontal(verdict.value for verdict in Verdict)
     found = sessions.select(
         pl.col(*map(count_column, Outcome), "confirmed", "passing_through").sum(),
-        (pl.col("transactional") - pl.col("passing_through") - judged).sum().alias("unjudged"),
+        (pl.col("transactional_messages") - pl.col("passing_through") - judged).sum().alias("unjudged"),
         pl.col(Outcome.DELIVERED.value).is_not_null().all().alias("is_told"),
+        sum_if_any(NOT_READ).alias(NOT_READ),
+        nanoseconds(pl.col(SINCE).min()).alias(f"{SINCE}_ns"),
+        *(pl.col(names).list.explode().drop_nulls().n_unique().alias(name) for name, names in _NAMED.items()),
     )
     return found.row(0, named=True)
 
@@ -50,7 +56,7 @@ def machines_to_blame(incidents: pl.DataFrame) -> list[str]:
 
     A receiver that was replaced is one, too.
     """
-    is_harm = pl.any_horizontal(pl.col("lost", "stuck", "unacknowledged") > 0)
+    is_harm = pl.any_horizontal(pl.col("lost_messages", "stuck_messages", "unacknowledged") > 0)
     harm = incidents.filter(is_harm | (pl.col("cause") == Cause.RECEIVER_REPLACED.value))
     return list(dict.fromkeys(one for row in worst_incidents(harm, harm.height).to_dicts() for one in machines_of(row)))
 
