@@ -196,7 +196,7 @@ def renumbered(near: Iterable[tuple[Connection, Connection]]) -> dict[tuple[str,
     """The pairs of connections that a firewall renumbered, of all that have a packet in common."""
     alike = [pair for pair in near if _may_pass(*pair)]
     pairs = [(a, b) for a, b in alike if a.name < b.name and a.established and a.established == b.established]
-    pairs = [(a, b) for a, b in pairs if None in _begun(a, b) or any(x != y for x, y in _begun(a, b))]  # type: ignore[misc]
+    pairs = [(a, b) for a, b in pairs if None in _begun(a, b) or any(x != y for x, y in _begun(a, b))]
     candidates = [one for a, b in pairs if (one := _as_renumbered(a, b, in_part=False))]
     vague: dict[str, list[tuple[float, int, str, Renumbered]]] = defaultdict(list)
     for a, b in alike:
@@ -248,11 +248,9 @@ def _as_renumbered(a: Connection, b: Connection, *, in_part: bool) -> Renumbered
     same = [one for way, step in ahead.items() if step is not None for one in common(a, b, way).get(step, [])]
     few = min(sum(map(len, one.packets.values())) for one in (a, b))
     if not same and not few:
-        begun = (min(one.begun) if one.begun else None for one in (a, b))
-        first, second = begun
-        return Renumbered(
-            (a.name, b.name), ahead, None if None in (first, second) else (first - second) // 10**9, False
-        )  # type: ignore[operator]
+        first, second = (min(one.begun) if one.begun else None for one in (a, b))
+        late = None if first is None or second is None else (first - second) // 10**9
+        return Renumbered((a.name, b.name), ahead, late, False)
     seconds = [late for _, _, late in same if late is not None]
     if 2 * len(same) <= few or not seconds:
         return None

@@ -1,6 +1,7 @@
 """The headline, from counts by outcome."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,16 @@ NOWHERE = {
         ),
         ({Outcome.NEVER_SEEN: 1}, {"missing_bytes": 9}, "1 message was lost: 1 never seen.\nAlso: 9 missing bytes."),
         ({}, {"missing_bytes": 1448}, "No loss was seen, but: 1,448 missing bytes."),
+        (
+            {},
+            {"missing_bytes": 1448, "unfit": "All frames are cut short."},
+            "All frames are cut short.",
+        ),
+        (
+            {Outcome.UNKNOWN: 2},
+            {"missing_bytes": 1448, "unfit": ""},
+            "No loss was seen, but: 2 unknown, 1,448 missing bytes.",
+        ),
         ({}, {"unjudged": 4}, "No loss was seen, but: 4 transactional messages not judged."),
         ({}, {"errors": 1}, "No loss was seen, but: 1 finding that is an error."),
         (
@@ -118,7 +129,7 @@ NOWHERE = {
     ],
 )
 def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
-    counts: dict[str, int], figures: dict[str, int], said: str
+    counts: dict[str, int], figures: dict[str, Any], said: str
 ) -> None:
     places = NOWHERE | {
         f"{what}{part}": value
@@ -131,10 +142,8 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
     }
     shown = Period(**{name: figures[name] for name in Period._fields if name in figures})
     not_read, since_ns = (figures.get(name) for name in ("not_read", "not_read_since_ns"))
-    found = headline_figures(
-        counts, places, [], Names(), shown=shown, not_read=not_read, not_read_since_ns=since_ns, **doubts
-    )
-    assert headline(found) == said
+    read = {"not_read": not_read, "not_read_since_ns": since_ns, "unfit": figures.get("unfit", "")}
+    assert headline(headline_figures(counts, places, [], Names(), shown=shown, **read, **doubts)) == said
 
 
 def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> None:

@@ -348,8 +348,9 @@ def test_fault_44_port_reuse_in_a_capture_of_each_direction(
     """Also where the SYN of the first connection was missed, or what answers it."""
     first = conversation(random.Random(1), TEXT[:600], TEXT[:500], largest=100)
     again = conversation(random.Random(2), TEXT[600:], TEXT[500:], client_isn=90_000, server_isn=second, largest=100)
-    sent = [one for at, one in enumerate(first) if at not in missed] + again
-    found, outside = rebuild(sorted(sent, key=lambda one: one.by_server is not answers_first))
+    sent = [*(one for at, one in enumerate(first) if at not in missed), *again]
+    in_turn: list[Sent] = sorted(sent, key=lambda sending: sending.by_server is not answers_first)
+    found, outside = rebuild(in_turn)
     assert outside == []
     assert [tuple(side.data for side in sides) for sides in found] == [
         (TEXT[:600], TEXT[:500]),

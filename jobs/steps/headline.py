@@ -107,6 +107,7 @@ def headline_figures(
     unjudged: int,
     passing_through: int,
     errors: int,
+    unfit: str = "",
 ) -> Figures:
     """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
 
@@ -114,6 +115,7 @@ def headline_figures(
     first; `shown` is what the captures show; `confirmed` counts delivered messages that an acknowledgment confirms;
     `not_read` those that are accepted and not read yet, since then, None where that is not reported; `unjudged` are
     transactional messages without a verdict that were not `passing_through`; `errors` are findings of that severity.
+    `unfit` is a sentence on captures from which nothing could be judged: then it is said in place of all doubts.
     """
     stuck, undecided = places["stuck"], places["undecided"]
     doubts = (
@@ -143,13 +145,13 @@ def headline_figures(
     called = [f"{one} ({name})" if (name := names.queue_manager(one)) else one for one in machines[:_MACHINES]]
     more = len(machines) - _MACHINES
     to_go = ", ".join(called) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
-    nothing_judged = "" if sum(outcomes.values()) else _nothing(passing_through)
+    nothing_judged = "" if sum(outcomes.values()) else unfit or _nothing(passing_through)
     return Figures(
         lost,
         stuck,
         unacknowledged,
         split,
-        _present(doubts),
+        [] if nothing_judged and unfit else _present(doubts),
         _present(also),
         lost_where,
         stuck_where,

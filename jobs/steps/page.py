@@ -13,6 +13,7 @@ from jobs.steps.headline import NOT_TOLD, Period, headline_figures, nothing_lost
 from schemas.outcomes import Outcome, count_column
 from udfs.derive.outcomes.counts import NOT_READ, SINCE
 from udfs.derive.report.period import begin_of_last_run
+from udfs.replay.fitness import cut_short
 
 
 def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[str, Any]:
@@ -35,6 +36,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         not_read=rows[NOT_READ],
         not_read_since_ns=rows[SINCE],
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
+        unfit="" if numbers["messages"] else cut_short(few["captures"].to_dicts()),
     )
     return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,

@@ -30,6 +30,7 @@ from udfs.derive.report.summary import (
     unrepaired_incidents,
 )
 from udfs.replay.advice import machines_of
+from udfs.replay.fitness import cut_short
 
 _NAMED = 20
 """Captures with something amiss that are named; all are counted."""
@@ -100,6 +101,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         unjudged=sums["unjudged"],
         passing_through=sums["passing_through"],
         errors=severities[Severity.ERROR.value],
+        unfit="" if any(outcomes.values()) else cut_short(_captures(engine).to_dicts()),
     )
     found = sentences_by_incident(few["findings"])
     taken = accepted_by_sender(incidents, accepted_since(engine, incidents))
@@ -158,6 +160,10 @@ def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
     taken = accepted[incident["source_queue_manager"]]
     each = [{"address": address, "messages": messages} for address, messages in taken["messages"].items()]
     return told | {"accepted_since": _second(taken["since_ns"]), "accepted_from": each}
+
+
+def _captures(engine: Engine[Any]) -> pl.DataFrame:
+    return engine.bring(captures=engine.read(CAPTURES, *_FITNESS))["captures"]
 
 
 def _unfit(captures: pl.DataFrame) -> dict[str, Any]:

@@ -21,7 +21,7 @@ Row = dict[str, Any]
 _LEAST_STEP_NS = 500_000_000
 _MOST_STEPS = 1_000
 _FARTHEST_NS = -EARLIEST_NS
-_COVERED = 1.9
+_COVERED = 1.75
 """Stretches that cover a time more often than this are of several clocks."""
 
 
