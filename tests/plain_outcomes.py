@@ -171,7 +171,10 @@ class Scope:
         only_duplicates = all(row["verdict"] == "duplicate" for row in rows)
         refused = not accepted and not doubtful and not only_duplicates
         taken = [(row["replay_order"], row["message_id"]) for row in others if row["accepted"] and is_firm(row)]
-        perhaps_taken = [row["message_id"] for row in others if not is_firm(row) and row["accepted"] is not False]
+        perhaps = (row for row in others if not is_firm(row))
+        perhaps_taken = [
+            row["message_id"] for row in perhaps if row["accepted"] is not False or row.get("reason") == "clocks_differ"
+        ]
         of_other = not accepted and rows[0]["message_id"] in ([min(taken)[1]] if elsewhere else perhaps_taken)
         final = 0 if of_other else max((row["final_ack_class"] or 0 for row in rows), default=0)
         kind = final & 0xC000

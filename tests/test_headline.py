@@ -72,6 +72,22 @@ NOWHERE = {
         ),
         # A doubt is named in place of "nothing was lost".
         ({Outcome.UNKNOWN: 2}, {}, "No loss was seen, but: 2 unknown."),
+        (
+            {Outcome.UNKNOWN: 16},
+            {"undecided": 8},
+            (
+                "8 messages were lost; which machine's is not known: nothing compares the clocks of these captures. In "
+                "doubt: 16 unknown."
+            ),
+        ),
+        (
+            {Outcome.UNKNOWN: 2, Outcome.PASSED_BY: 1},
+            {"undecided": 1},
+            (
+                "1 message was lost: 1 passed by.\nAlso: 1 more lost, of which nothing compares the clocks, so whose is "
+                "not known, 2 unknown."
+            ),
+        ),
         ({Outcome.CONTRADICTED: 3}, {}, "No loss was seen, but: 3 contradicted by the receiver."),
         ({}, {}, "No transactional message was found, so there is nothing to judge."),
         (
@@ -120,6 +136,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
         for what in ("stuck", "unacknowledged")
         for part, value in {"": figures.get(what, 0), "_queue": "Q", "_queues": 1}.items()
     }
+    places["undecided"] = figures.get("undecided", 0)
     doubts = {
         name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors", "confirmed")
     }

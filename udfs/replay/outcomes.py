@@ -87,7 +87,8 @@ class Message:
             return []
         others = [other for other in self.slot.messages if other is not self]
         accepted = [other for other in others if self.displacer in other.arrivals]
-        return accepted or [other for other in others if any(one.moves for one in other.doubtful)]
+        perhaps = (one for one in others if any(by.moves or by.reason == Reason.CLOCKS_DIFFER for by in one.doubtful))
+        return accepted or list(perhaps)
 
     @property
     def contenders(self) -> int | None:

@@ -68,7 +68,7 @@ def verdict_rows(
     accepted = pl.col("accepted").fill_null(value=False)
     unsure, is_repeat = is_contested & accepted, pl.col("verdict") == Verdict.DUPLICATE.value
     is_late = is_undecided & (pl.col("verdict") == Verdict.OUT_OF_ORDER.value)
-    by_clocks = by_clocks | unsure | is_late | (is_contested & is_repeat)
+    by_clocks = by_clocks | unsure | is_late | (is_contested & (is_repeat | pl.col("accepted").is_null()))
     is_contradicted = is_undecided & (pl.col("evidence") == Evidence.CONTRADICTED.value)
     verdicts = rows.with_columns(
         accepted=pl.when(~unsure).then("accepted"),
