@@ -25,7 +25,7 @@ _NIGHT: dict[str, Any] = {
     "accepted_not_read_since": "2026-03-03 08:00:00 UTC",
     "period": {"first": "2026-03-03 07:30:00 UTC", "last": "2026-03-03 08:40:00 UTC"},
     "failed_connections": [
-        "10.20.0.9 could not connect to 10.20.0.1: 3 connections had no answer.",
+        "10.20.0.9 could not connect to 10.20.0.12: 3 connections had no answer.",
         "10.20.0.2 could not connect to 10.20.0.123: 4 connections had no answer.",
         "10.20.0.3 could not connect to 10.20.0.2: 5 connections had no answer.",
     ],
@@ -52,7 +52,7 @@ _NIGHT: dict[str, Any] = {
             "session_id": "0a1b->2c3d",
             "session_names": "Branch 1 → HQ",
             "explanation": "Numbers were used again.",
-            "findings": ["Two machines use them."],
+            "findings": ["Two machines use them.", "Some were resent."],
             "began_at": "2026-03-03 08:24:26 UTC",
             "ended_at": "2026-03-03 08:39:37 UTC",
             "addresses": [
@@ -78,18 +78,19 @@ _NIGHT: dict[str, Any] = {
 _SHOWN = """\
 2 messages were lost: 2 never seen.
 2 senders, 870 of 870 confirmed by the receiver.
-10.20.0.9 could not connect to 10.20.0.1: 3 connections had no answer.
 1. 2 lost, Branch 1 → HQ (0a1b->2c3d), to DIRECT=OS:hq\\orders, DIRECT=OS:hq\\stock, since 2026-03-03 08:24:26 UTC, \
 over since 2026-03-03 08:39:37 UTC
-   Why: Two machines use them. 10.20.0.2 could not connect to 10.20.0.123: 4 connections had no answer. \
-10.20.0.3 could not connect to 10.20.0.2: 5 connections had no answer.
+   Why: Two machines use them. Also: 10.20.0.2 could not connect to 10.20.0.123: 4 connections had no answer. \
+Also: 10.20.0.3 could not connect to 10.20.0.2: 5 connections had no answer.
    What to do: Go to 10.20.0.123 (Spare). Stop one of them.
-   What happened: Numbers were used again.
+   Found: Numbers were used again.
+   Found: Some were resent.
    Sent from 10.20.0.3 (Branch 1): 90 messages of this incident, 80 accepted, 0 lost; \
 first seen 2026-03-03 07:31:00 UTC; 10.20.0.123: 60 messages of this incident, 44 accepted, 2 lost; \
 first seen 2026-03-03 08:24:26 UTC, came later: the suspected copy
    Accepted since numbers were used twice, 2026-03-03 08:24:26 UTC: 1,076 messages \
 (1,044 from 10.20.0.123, 32 from 10.20.0.3 (Branch 1)); the report lists them
+10.20.0.9 could not connect to 10.20.0.12: 3 connections had no answer.
 outcomes              870 delivered, 2 never seen
 not read yet          12 since 2026-03-03 08:00:00 UTC
 incidents             1 lost, 3 repaired

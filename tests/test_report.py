@@ -201,10 +201,9 @@ def test_the_headline_and_the_figures_beneath_it(morning: Tables) -> None:
     assert f'{since}, to {ORDERS}: <a href="#lost" data-outcome="displaced">21 displaced</a>.' in text
     pending = '<a href="#pending" data-outcome="pending">124 pending (104 of them stuck)</a>'
     assert f'{pending}, <a href="#pending" data-outcome="awaited">1 awaited</a>' in text
-    shown = (
-        r"2026-03-03 \d\d:\d\d:\d\d to \d\d:\d\d:\d\d UTC, \d senders, 1 queue, \d+ of 523 confirmed by the receiver\."
+    assert (
+        "2026-03-03 07:31:00 to 08:56:44 UTC, 3 senders, 2 queues, 523 of 523 confirmed by the receiver. Also: " in text
     )
-    assert re.search(shown, text)
     assert "whether they were read is not reported" in text
     tiles = dict(re.findall(r"<dt>(?:<a[^>]*>)?([^<]+)(?:</a>)?</dt><dd>([^<]+)</dd>", text.partition("</dl>")[0]))
     expected = {"Lost": "21", "Pending": "125", "Never acknowledged": "0", "Unknown": "0", "Delivered": "523"}

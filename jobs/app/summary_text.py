@@ -135,18 +135,17 @@ def _where_listed(summary: Mapping[str, Any]) -> str:
 
 
 def _what_happened(summary: Mapping[str, Any]) -> list[str]:
-    """Returns lines on connections that failed, and on each of the worst incidents: what, where, why, and what to do.
+    """Returns lines on each of the worst incidents: what, where, why, and what to do; and on connections that failed.
 
-    A failed connection of a machine of an incident is told there.
+    A failed connection from or to a sender of an incident is told there.
     """
     lines, failed = [], list(summary.get("failed_connections", ()))
     for number, incident in enumerate(summary.get("worst_incidents", ()), 1):
-        machines = [*(one["address"] for one in incident["addresses"]), *incident["receivers"]]
-        its_own = [one for one in failed if any(_concerns(one, machine) for machine in machines)]
+        its_own = [one for one in failed if any(_concerns(one, sender["address"]) for sender in incident["addresses"])]
         failed = [one for one in failed if one not in its_own]
         first, *more = _lines_of(incident, its_own, _where_listed(summary))
         lines += [f"{number}. {first}", *(f"   {line}" for line in more)]
-    return [printable(one) for one in failed] + lines
+    return lines + [printable(one) for one in failed]
 
 
 def _concerns(failed: str, machine: str) -> bool:
@@ -170,7 +169,8 @@ def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
 def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -> list[str]:
     """Returns what is said of an incident: three lines to act on, then the rest.
 
-    They say what it did, where and since when; why, also which connections `failed`; and what to do.
+    They say what became of messages, where and since when; why, by the gravest finding, and which connections `failed`;
+    and what to do.
     """
     named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident)) or incident["outcome"]
     queues = ", ".join(incident["destination_queues"]) or "a queue that is not named"
@@ -178,12 +178,12 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
     end = {None: "not known whether it goes on: last seen", True: "not over: last seen", False: "over since"}
     began = incident["began_at"] or "no time known"
     lines = [f"{named}, {_machines(incident)}, to {queues}, since {began}, {end[incident['ongoing']]} {ended}"]
-    found = [*incident.get("findings", ()), *failed]
-    lines.append(f"Why: {' '.join(found) or incident['explanation']}")
+    found = list(incident.get("findings", ()))
+    lines.append(f"Why: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
     places = ", ".join(map(_called, incident["go_to"]))
     todo = [f"Go to {places}." if places else "", incident["advice"]]
     lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
-    lines += [f"What happened: {incident['explanation']}"] if found else []
+    lines += [f"Found: {sentence}" for sentence in ([incident["explanation"], *found[1:]] if found else [])]
     machines = [_machine(one) for one in incident["addresses"]]
     lines += [f"Sent from {'; '.join(machines)}"] if machines else []
     if accepted := incident.get("accepted_from"):
