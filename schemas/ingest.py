@@ -194,6 +194,17 @@ STREAMS = Table(
             values=tuple(Attempt),
         ),
         Column("connection_last_at", TIMESTAMP, "Time of the connection's last segment in either direction, UTC."),
+        Column(
+            "receiver_last_at",
+            TIMESTAMP,
+            "Time of the last segment of any kind that the receiver sent on the connection, ACKs without data too, UTC.",
+        ),
+        Column(
+            "ended_by_receiver",
+            BOOL,
+            "The receiver sent the connection's first FIN or RST; false: the sender did; null: none was captured.",
+        ),
+        Column("ended_at", TIMESTAMP, "Time of that FIN or RST, UTC."),
         Column("window_shut_at", TIMESTAMP, "Beginning of the receiver's longest TCP window of 0, UTC; null for none."),
         Column("window_shut_ms", LONG, "How long that lasted, to its end or the connection's last segment."),
         Column("copy_of", STRING, "The stream that counts, of two that show one conversation; the replay fills it in."),

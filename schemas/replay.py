@@ -131,6 +131,7 @@ ENDS = Table(
         Column("copy_of", STRING, "As in `streams`: the stream that counts, where both show the same conversation."),
         Column("first_ns", LONG, "Time of its first segment with data, or of the connection's, in ns since 1970."),
         Column("last_ns", LONG, "Time of its last segment with data, in ns since 1970."),
+        Column("receiver_last_ns", LONG, "Time of its receiver's last segment of any kind on the connection, in ns."),
     ),
 )
 

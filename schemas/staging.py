@@ -78,6 +78,8 @@ TIMES = {
     "first_captured_at": "first_ns",
     "last_captured_at": "last_ns",
     "connection_last_at": "connection_last_ns",
+    "receiver_last_at": "receiver_last_ns",
+    "ended_at": "ended_ns",
     "window_shut_at": "window_shut_from_ns",
     "ingested_at": "ingested_ns",
 }

@@ -122,11 +122,11 @@ def closed_by_receiver(
     last_key: str,
     **_: object,
 ) -> Told:
-    """Connections that ended right after messages, before the receiver sent a SessionAck."""
+    """Connections that the receiver ended right after messages, before it sent a SessionAck."""
     sentence = (
-        f"{counted(messages, 'connection')} from {from_address} to {to_address} ended right after messages, from "
-        f"{utc(found_at)} to {utc(last_at)}, and {to_address} sent no SessionAck on the last three: it takes the "
-        "messages and does not store them."
+        f"{to_address} ended {counted(messages, 'connection')} from {from_address} right after messages, from "
+        f"{utc(found_at)} to {utc(last_at)}, and sent no SessionAck on the last three: it takes the messages and does "
+        "not store them."
     )
     return Told(FindingKind.CLOSED_BY_RECEIVER, Severity.ERROR, sentence, [key, last_key])
 
