@@ -115,9 +115,20 @@ class NotJudged(StrEnum):
     MULTICAST = "multicast"
     RPC = "rpc"
     IPSEC = "ipsec"
+    BAD_PING = "bad_ping"
 
 
 NOT_JUDGED = array(pa.struct([required("what", STRING), required("records", LONG)]), nullable=False)
+PINGS = array(
+    pa.struct(
+        [
+            *(required("source", STRING), required("destination", STRING)),
+            *(required("requests", LONG), required("answers", LONG)),
+            *(pa.field("first_ns", LONG), pa.field("last_ns", LONG), pa.field("answered_ns", LONG)),
+        ]
+    ),
+    nullable=False,
+)
 CLOCK_STEPS = array(pa.struct([required("frame", LONG), required("step_ns", LONG)]), nullable=False)
 
 _STREAM_ID = Column("stream_id", STRING, "Stream: one direction of one TCP connection.", nullable=False)
@@ -160,7 +171,15 @@ CAPTURES = Table(
         Column(
             "not_judged",
             NOT_JUDGED,
-            "Records of other traffic that MSMQ may have sent: http (SRMP), multicast (PGM), rpc (reads), ipsec.",
+            "Records of other traffic that MSMQ may have sent: http (SRMP), multicast (PGM), rpc (reads), ipsec, "
+            "bad_ping (to UDP port 3527, and no ping).",
+        ),
+        Column(
+            "pings",
+            PINGS,
+            "Pings of MSMQ (UDP port 3527) from one address to another: how many were sent and answered, the times of "
+            "the first and last one without an answer and of the last answer, in ns since 1970. Each counts once, "
+            "however often it was captured. One without an answer in the capture's last second does not. Null for none.",
         ),
     ),
 )
@@ -197,7 +216,7 @@ STREAMS = Table(
         Column(
             "receiver_last_at",
             TIMESTAMP,
-            "Time of the last segment of any kind that the receiver sent on the connection, ACKs without data too, UTC.",
+            "Time of the last segment that the receiver sent on the connection, of any kind, also a bare ACK, UTC.",
         ),
         Column(
             "ended_by_receiver",

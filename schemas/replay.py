@@ -84,6 +84,7 @@ class FindingKind(StrEnum):
     CLOCK_STEPPED = "clock_stepped"
     CLOCKS_DIFFER = "clocks_differ"
     CANNOT_CONNECT = "cannot_connect"
+    UNANSWERED_PINGS = "unanswered_pings"
     ACKNOWLEDGED_ELSEWHERE = "acknowledged_elsewhere"
     CLOSED_BY_RECEIVER = "closed_by_receiver"
     RECEIVER_REPLACED = "receiver_replaced"

@@ -8,7 +8,10 @@ from schemas.incidents import IncidentOutcome
 
 _COLUMN = 22
 _MOST_NAMED = 6
-_FIRST = ("outcomes", "failed_connections", "incidents", "findings", "verdicts", "messages", "captures")
+_FIRST = (
+    *("outcomes", "failed_connections", "unanswered_pings", "incidents", "findings"),
+    *("verdicts", "messages", "captures"),
+)
 """Figures that come first, in this order."""
 _IN_OTHERS = {
     "lost",
