@@ -179,7 +179,7 @@ CAPTURES = Table(
             PINGS,
             "Pings of MSMQ (UDP port 3527) from one address to another: how many were sent and answered, the times of "
             "the first and last one without an answer and of the last answer, in ns since 1970. Each counts once, "
-            "however often it was captured. One without an answer in the capture's last second does not. Null for none.",
+            "however often it was captured. Not one without an answer in the last second. Null for none.",
         ),
     ),
 )
