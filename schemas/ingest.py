@@ -115,9 +115,20 @@ class NotJudged(StrEnum):
     MULTICAST = "multicast"
     RPC = "rpc"
     IPSEC = "ipsec"
+    BAD_PING = "bad_ping"
 
 
 NOT_JUDGED = array(pa.struct([required("what", STRING), required("records", LONG)]), nullable=False)
+PINGS = array(
+    pa.struct(
+        [
+            *(required("source", STRING), required("destination", STRING)),
+            *(required("requests", LONG), required("answers", LONG)),
+            *(pa.field("first_ns", LONG), pa.field("last_ns", LONG), pa.field("answered_ns", LONG)),
+        ]
+    ),
+    nullable=False,
+)
 CLOCK_STEPS = array(pa.struct([required("frame", LONG), required("step_ns", LONG)]), nullable=False)
 
 _STREAM_ID = Column("stream_id", STRING, "Stream: one direction of one TCP connection.", nullable=False)
@@ -170,7 +181,15 @@ CAPTURES = Table(
         Column(
             "not_judged",
             NOT_JUDGED,
-            "Records of other traffic that MSMQ may have sent: http (SRMP), multicast (PGM), rpc (reads), ipsec.",
+            "Records of other traffic that MSMQ may have sent: http (SRMP), multicast (PGM), rpc (reads), ipsec, "
+            "bad_ping (to UDP port 3527, and no ping).",
+        ),
+        Column(
+            "pings",
+            PINGS,
+            "Pings of MSMQ (UDP port 3527) from one address to another: how many were sent and answered, the times of "
+            "the first and last one without an answer and of the last answer, in ns since 1970. Each counts once, "
+            "however often it was captured. Not one without an answer in the last second. Null for none.",
         ),
         Column("connection_count", LONG, "Connections with segments in it. The replay fills in this and what follows."),
         Column("from_start_count", LONG, "Those of these connections whose SYN some capture holds."),
@@ -210,6 +229,17 @@ STREAMS = Table(
             values=tuple(Attempt),
         ),
         Column("connection_last_at", TIMESTAMP, "Time of the connection's last segment in either direction, UTC."),
+        Column(
+            "receiver_last_at",
+            TIMESTAMP,
+            "Time of the last segment that the receiver sent on the connection, of any kind, also a bare ACK, UTC.",
+        ),
+        Column(
+            "ended_by_receiver",
+            BOOL,
+            "The receiver sent the connection's first FIN or RST; false: the sender did; null: none was captured.",
+        ),
+        Column("ended_at", TIMESTAMP, "Time of that FIN or RST, UTC."),
         Column("window_shut_at", TIMESTAMP, "Beginning of the receiver's longest TCP window of 0, UTC; null for none."),
         Column("window_shut_ms", LONG, "How long that lasted, to its end or the connection's last segment."),
         Column("copy_of", STRING, "The stream that counts, of two that show one conversation; the replay fills it in."),

@@ -88,6 +88,7 @@ class FindingKind(StrEnum):
     CLOCK_STEPPED = "clock_stepped"
     CLOCKS_DIFFER = "clocks_differ"
     CANNOT_CONNECT = "cannot_connect"
+    UNANSWERED_PINGS = "unanswered_pings"
     ACKNOWLEDGED_ELSEWHERE = "acknowledged_elsewhere"
     CLOSED_BY_RECEIVER = "closed_by_receiver"
     RECEIVER_REPLACED = "receiver_replaced"
@@ -135,6 +136,7 @@ ENDS = Table(
         Column("copy_of", STRING, "As in `streams`: the stream that counts, where both show the same conversation."),
         Column("first_ns", LONG, "Time of its first segment with data, or of the connection's, in ns since 1970."),
         Column("last_ns", LONG, "Time of its last segment with data, in ns since 1970."),
+        Column("receiver_last_ns", LONG, "Time of its receiver's last segment of any kind on the connection, in ns."),
     ),
 )
 

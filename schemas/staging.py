@@ -83,6 +83,8 @@ TIMES = {
     "first_captured_at": "first_ns",
     "last_captured_at": "last_ns",
     "connection_last_at": "connection_last_ns",
+    "receiver_last_at": "receiver_last_ns",
+    "ended_at": "ended_ns",
     "window_shut_at": "window_shut_from_ns",
     "ingested_at": "ingested_ns",
 }
@@ -112,12 +114,14 @@ EXTRACTED = row(
     fragment=row(**_FRAGMENT),
     fault=_made_row(QUARANTINE, "capture_id", "stream_id"),
     count=NOT_JUDGED.value_type,
+    ping=row(time_ns=LONG, endpoints=BINARY, cookie=LONG),
 )
 """The rows of a split, or of reassembled IP fragments, with the rank of their capture.
 
 `run_packets`: the packets of a framed run (FRAMED_PACKETS as an Arrow stream), which are not shuffled; it stands beside
 the run's `segment`. `fault`: a fault of the file or of a record. `count`: how many records are MSMQ segments (and, of
-these, went to an MSMQ port, or were cut), other traffic, or traffic that is `not_judged`.
+these, went to an MSMQ port, or were cut), other traffic, or traffic that is `not_judged`. `ping`: a request or an
+answer; see `udfs.network.dissect.Pings`.
 """
 
 PACKET = _made_row(PACKETS)

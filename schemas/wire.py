@@ -15,6 +15,12 @@ from typing import NamedTuple
 VERSION = 0x10
 SIGNATURE = 0x524F494C  # the bytes "LIOR"
 TCP_PORT = 1801
+PING_PORT = 3527
+"""UDP port of the Ping Packet of [MS-MQQB] 2.2.7."""
+PING_BYTES = 24
+PING_SIGNATURE = 0x5548
+PING_PATIENCE_NS = 1_000_000_000
+"""How long the sender of a ping waits for the answer ([MS-MQQB] 3.1.2.9)."""
 MAX_PACKET_SIZE = 0x400000
 UNLIMITED = 0xFFFFFFFF  # a time without limit
 LATEST_ORDER_ACK_MS = 10_500  # MaximumOrderAckDelay and OrderAckTimeout, [MS-MQQB] 3.1.3.2

@@ -201,8 +201,8 @@ class Scope:
         if elsewhere:
             return "displaced"
         perhaps = any(not is_firm(row) and row["accepted"] is not False for message in in_slot for row in message)
-        confirmed = any(row["evidence"] == "confirmed" for row in rows)
-        if only_duplicates and not perhaps and (kind == 0x4000 or (confirmed and alone)):
+        is_confirmed = any(row["evidence"] == "confirmed" for row in rows)
+        if only_duplicates and not perhaps and (kind == 0x4000 or (is_confirmed and alone)):
             return "delivered_before_capture"
         if not refused or perhaps:
             return "unknown"
@@ -243,12 +243,15 @@ def scopes_of(verdicts: list[Row]) -> dict[str, list[Row]]:
 
 
 def outcomes(
-    verdicts: list[Row], not_arrived: Collection[tuple[str, int]] = (), said: Answers | None = None
+    verdicts: list[Row],
+    not_arrived: Collection[tuple[str, int]] = (),
+    said: Answers | None = None,
+    still_open: Collection[str] = (),
 ) -> tuple[dict[Message, str], set[Run]]:
     """The outcome of every message, `delivered` ones included, and the runs of numbers that have one.
 
     `not_arrived` are the keys of packets that were captured, but that TCP never acknowledged, `said` is what else the
-    tables say of answers.
+    tables say of answers, and `still_open` are streams of connections that did not end.
     """
     times: dict[tuple[str, str, int], int] = defaultdict(int)
     for row in verdicts:
@@ -265,6 +268,7 @@ def outcomes(
             for arrivals in messages.values():
                 alone, first = len(arrivals) == 1, arrivals[0]
                 cut = (first["stream_id"], first["stream_offset"]) in not_arrived
+                cut = cut and first["stream_id"] not in still_open
                 first["cut_off"] = alone and cut and first["covered_at"] is None
                 for arrival in arrivals:
                     arrival["in_vain"] = (

@@ -84,8 +84,8 @@ NOWHERE = {
             {Outcome.UNKNOWN: 2, Outcome.PASSED_BY: 1},
             {"undecided": 1},
             (
-                "1 message was lost: 1 passed by.\nAlso: 1 more lost, of which nothing compares the clocks, so whose is "
-                "not known, 2 unknown."
+                "1 message was lost: 1 passed by.\nAlso: 1 more lost, of which nothing compares the clocks, so whose "
+                "is not known, 2 unknown."
             ),
         ),
         ({Outcome.CONTRADICTED: 3}, {}, "No loss was seen, but: 3 contradicted by the receiver."),

@@ -40,13 +40,18 @@ def outcomes_of(replayed: Replayed) -> Found:
     return messages, set(runs)
 
 
-def cut_off(tables: Tables, keys: Collection[Key]) -> None:
-    """Lets TCP acknowledge all packets but these: they end behind the last byte that it acknowledged."""
+def cut_off(tables: Tables, keys: Collection[Key], closed: float = 1) -> None:
+    """Lets TCP acknowledge all packets but these: they end behind the last byte that it acknowledged.
+
+    Such a share of connections is closed, and of some receivers an ACK without data came later.
+    """
     tables.rows["packets"] = [
         {"stream_id": stream, "stream_offset": offset, "size": 1 << 30} for stream, offset in keys
     ]
+    rng = random.Random(9)
     for row in tables.rows["streams"]:
-        row |= {"closed": True, "recovered_bytes": 1 << 30, "acked_bytes": (1 << 30) - 1}
+        row |= {"closed": rng.random() < closed, "recovered_bytes": 1 << 30, "acked_bytes": (1 << 30) - 1}
+        row["receiver_last_at"] = rng.choice([None, T0 // 1000 + rng.randrange(120 * 1_000_000)])
 
 
 def some_of(tables: Tables) -> list[Key]:
@@ -62,9 +67,11 @@ def said_of(replayed: Replayed) -> Answers:
     return answers(tables | {"unreadable": tables["quarantine"]})
 
 
-def disagreements(rows: list[Row], found: Found, cut: Collection[Key], said: Answers) -> Iterator[tuple[Any, ...]]:
+def disagreements(
+    rows: list[Row], found: Found, cut: Collection[Key], said: Answers, still_open: Collection[str] = ()
+) -> Iterator[tuple[Any, ...]]:
     """Where the two computations differ; a message that only the second names must be plainly delivered."""
-    expected, expected_runs = plain_outcomes.outcomes(rows, set(cut), said)
+    expected, expected_runs = plain_outcomes.outcomes(rows, set(cut), said, still_open)
     messages, runs = found
     for key in expected.keys() | messages.keys():
         if messages.get(key, "delivered") != expected.get(key):
@@ -274,10 +281,11 @@ def replayed(tables: Tables) -> Replayed:
 def test_two_computations_agree(tables: Tables) -> None:
     cut, with_cut = some_of(tables), Tables()
     with_cut.rows |= tables.rows | {"streams": [dict(row) for row in tables.rows["streams"]]}
-    cut_off(with_cut, cut)
+    cut_off(with_cut, cut, closed=0.7)
     replayed = replay(with_cut.sources())
     rows, found = replayed.verdicts.to_dicts(), outcomes_of(replayed)
-    assert list(disagreements(rows, found, cut, said_of(replayed)))[:3] == []
+    still_open = {row["stream_id"] for row in with_cut.rows["streams"] if not row["closed"]}
+    assert list(disagreements(rows, found, cut, said_of(replayed), still_open))[:3] == []
     assert unbalanced(replayed) == []
     given = Counter(found[0].values()) + Counter(run[2] for run in found[1])
     assert set(given) == set(Outcome) - {Outcome.DELIVERED}
@@ -445,3 +453,24 @@ def test_what_tcp_acknowledged() -> None:
     assert acked_bytes(Direction(isn=99, acked=150, sent=200, done=100)) == 50
     assert acked_bytes(Direction(isn=99, acked=201, sent=200, fin=200, done=100)) == 100
     assert acked_bytes(Direction(first=100, acked=90, sent=200, done=100)) == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "outcome"),
+    [
+        ({}, "delivered"),  # nothing of the receiver shows that the capture would have held its acknowledgment
+        ({"receiver_last_at": 10.5}, "delivered"),
+        ({"receiver_last_at": 10.6}, "unacknowledged"),  # by an ACK without data
+        ({"receiver_last_at": 10.6, "acked_bytes": 1000}, "delivered"),
+        ({"receiver_last_at": 10.6, "acked_bytes": None}, "delivered"),
+    ],
+)
+def test_any_segment_of_the_receiver_shows_that_a_message_never_arrived(columns: dict[str, Any], outcome: str) -> None:
+    tables = Tables()
+    seconds = columns.get("receiver_last_at")
+    at = {"receiver_last_at": T0 // 1000 + int(seconds * 1_000_000)} if seconds else {}
+    tables.stream("c>", "a", "b", **{"acked_bytes": 500, "closed": False} | columns | at)
+    tables.message(("c>", 0), T0, (7, 1, 0))
+    tables.rows["packets"] = [{"stream_id": "c>", "stream_offset": 0, "size": 1000}]
+    replayed = replay(tables.sources())
+    assert list(replayed.outcomes["outcome"]) == ([] if outcome == "delivered" else [outcome])

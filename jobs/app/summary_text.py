@@ -9,8 +9,8 @@ from schemas.incidents import IncidentOutcome
 _COLUMN = 22
 _MOST_NAMED = 6
 _FIRST = (
-    *("outcomes", "accepted_not_read_messages", "unfit_captures", "incidents", "findings", "verdicts", "messages"),
-    "captures",
+    *("outcomes", "accepted_not_read_messages", "unanswered_pings", "unfit_captures", "incidents", "findings"),
+    *("verdicts", "messages", "captures"),
 )
 """Figures that come first, in this order."""
 _CALLED = {"accepted_not_read_messages": "not read yet"}

@@ -5,10 +5,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
-from schemas.ingest import CaptureStatus, Stage
+from schemas.ingest import PINGS, CaptureStatus, Stage
 from schemas.staging import Counted
+from udfs.network.endpoints import unpack_address
 
 Row = dict[str, Any]
 
@@ -60,16 +62,24 @@ def split(captures: Iterable[Row]) -> Iterator[Row]:
             yield {name: row[name] for name in names} | {"cursor": cursor, "stop": stop, "clock_steps": steps}
 
 
-def capture_rows(captures: Sequence[Row], counts: Iterable[Row]) -> list[Row]:
-    """Returns rows of `schemas.staging.CAPTURE`, given counts (capture, what, records) of their splits."""
+def capture_rows(captures: Sequence[Row], counts: Iterable[Row], pings: Iterable[Row]) -> list[Row]:
+    """Returns rows of `schemas.staging.CAPTURE`, given counts (capture, what, records) of their splits.
+
+    `pings` are rows of `sum_up_pings`.
+    """
     sums: dict[int, Counter[str]] = defaultdict(Counter)
     for row in counts:
         sums[row["capture"]][row["what"]] += row["records"]
+    pinged: dict[int, list[Row]] = defaultdict(list)
+    for row in pings:
+        named = {side: unpack_address(row[side]) for side in ("source", "destination")}
+        pinged[row["capture"]].append({name: row[name] for name in PINGS.value_type.names} | named)
     now = time.time_ns()
     return [
         row
         | {f"{what.value}_count": sums[row["capture"]].pop(what, 0) for what in Counted}
         | {"not_judged": [{"what": what, "records": n} for what, n in sorted(sums[row["capture"]].items())] or None}
+        | {"pings": sorted(pinged[row["capture"]], key=itemgetter("source", "destination")) or None}
         | {"ingested_ns": now}
         for row in captures
     ]

@@ -28,6 +28,7 @@ from schemas.ingest import (
 )
 from schemas.table import STRING, row
 from udfs.derive.frames import derives
+from udfs.derive.pings import sum_up_pings
 from udfs.passes.assemble import assemble_connections
 from udfs.passes.defragment import defragment
 from udfs.passes.extract import extract_splits
@@ -162,7 +163,10 @@ def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -
         PACKETS: engine.union(engine.run(framed, unpack(), staging.PACKET), engine.pick(rows, "packet")),
         QUARANTINE: engine.union(engine.pick(rows, "quarantine"), faults, unreadable),
     }
-    captures = capture_rows(extracted.captures, _brought(engine, engine.pick(extracted.rows, "count", "capture")))
+    counts, pings = (engine.pick(extracted.rows, kind, "capture") for kind in ("count", "ping"))
+    last_ns = {row["capture"]: row["last_ns"] for row in extracted.captures}
+    few = engine.bring(counts=counts, pings=engine.derive(partial(sum_up_pings, last_ns=last_ns), pings=pings))
+    captures = capture_rows(extracted.captures, few["counts"].to_dicts(), few["pings"].to_dicts())
     stale = engine.keep(assembled.stale)
     if engine.count(stale):
         of_streams = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS)

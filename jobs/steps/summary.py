@@ -125,6 +125,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
             for one in unrepaired_incidents(incidents)
         ],
         "failed_connections": found_alone(few["findings"], FindingKind.CANNOT_CONNECT),
+        "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS),
     }
 
 

@@ -1,4 +1,4 @@
-"""Finds TCP segments and IP fragments in a block of captured frames.
+"""Finds TCP segments, IP fragments and pings in a block of captured frames.
 
 Link layers: Ethernet with VLAN tags, Linux cooked v1 and v2, raw IP, BSD loopback. IPv4 [RFC 791], IPv6 with extension
 headers [RFC 8200] and TCP [RFC 9293]. Arrays hold one element per frame, so that no Python object is made
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas import wire
 from schemas.ingest import FrameReason, NotJudged
 from udfs.arrow.buffers import Bools, Ints, read_at
 from udfs.capture.records import Records
@@ -29,7 +30,7 @@ _EXTENSION_DEPTH = 8
 _FRAGMENT_HEADER = 44
 _AUTHENTICATION_HEADER = 51
 _TCP, _ONES = 6, 0xFFFF
-_ESP, _PGM = 50, 113
+_ESP, _PGM, _UDP = 50, 113, 17
 _HTTP_PORT, _POST = 80, b"POST /msmq"
 _RPC_PORTS = (2101, 2103, 2105, 2107)
 _MAY_LEAD_TO_TCP = (_TCP, *_EXTENSION_HEADERS, _AUTHENTICATION_HEADER)
@@ -86,6 +87,17 @@ class Fragments(NamedTuple):
     length: Ints
 
 
+class Pings(NamedTuple):
+    """Ping Packets of [MS-MQQB] 2.2.7 in a block, one element each; the answer to a ping has its `cookie`.
+
+    `endpoints`: as in `Segments`. A request is to UDP port 3527, an answer from there.
+    """
+
+    time_ns: Ints
+    endpoints: NDArray[np.uint8]
+    cookie: Ints
+
+
 class Rejected(NamedTuple):
     """Frames that may have carried MSMQ and cannot be read: record number, place and length in the buffer, reason."""
 
@@ -95,6 +107,8 @@ class Rejected(NamedTuple):
     reason: list[FrameReason]
     not_judged: Mapping[NotJudged, int] = MappingProxyType({})
     """Records of other traffic that MSMQ may have sent."""
+    pings: Pings | None = None
+    """Pings among the other traffic; None for none."""
 
 
 def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments]:
@@ -152,8 +166,32 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
         NotJudged.IPSEC: (protocol == _ESP) & ~bad_ip,
     }
     counts = {what: int(np.count_nonzero(where)) for what, where in aside.items()}
-    rejects = Rejected(frame[bad], records.start[bad], records.captured[bad], why, counts)
+    udp = np.flatnonzero((protocol == _UDP) & ~bad_ip)
+    pings, counts[NotJudged.BAD_PING] = _find_pings(data, records.time_ns, end, network, transport, v4, udp)
+    rejects = Rejected(frame[bad], records.start[bad], records.captured[bad], why, counts, pings)
     return taken, rejects, fragments
+
+
+def _find_pings(
+    data: NDArray[np.uint8], time_ns: Ints, end: Ints, network: Ints, transport: Ints, v4: Bools, udp: Ints
+) -> tuple[Pings | None, int]:
+    """Returns the pings in the records `udp`, and how many datagrams to their port are none.
+
+    Only what is captured of a packet is looked at, up to the cookie. Where less is, nobody knows.
+    """
+    udp = udp[transport[udp] + 8 <= end[udp]]
+    at = transport[udp]
+    from_port, to_port = (_be16(data, at + place) == wire.PING_PORT for place in (0, 2))
+    may_be = _be16(data, at + 4) == 8 + wire.PING_BYTES
+    is_cut = at + 16 > end[udp]
+    is_ping = may_be & ~is_cut & (read_at(data, "<u2", at + 10) == wire.PING_SIGNATURE)
+    pick = udp[is_ping & (to_port | from_port)]
+    bad = int(np.count_nonzero(to_port & ~is_ping & ~(may_be & is_cut)))
+    if not len(pick):
+        return None, bad
+    at = transport[pick]
+    cookie = read_at(data, "<u4", at + 12).astype(np.int64)
+    return Pings(time_ns[pick], _endpoints(data, network[pick], at, v4[pick]), cookie), bad
 
 
 def _is_post(data: NDArray[np.uint8], rows: Ints, payload: Ints, end: Ints) -> Bools:

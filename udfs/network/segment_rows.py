@@ -9,7 +9,7 @@ from schemas.ingest import FrameReason
 from schemas.staging import EXTRACTED
 from udfs.arrow.buffers import Bytes, Ints, fixed_binary, record_batch, slices, struct_array
 from udfs.capture.records import NO_TIME
-from udfs.network.dissect import Fragments, Segments, connection_keys
+from udfs.network.dissect import Fragments, Pings, Segments, connection_keys
 
 FRAME_DETAILS = {
     FrameReason.UNSUPPORTED_LINK_TYPE: "Record {frame} has link type {link_type}, which is not supported: convert "
@@ -51,6 +51,16 @@ def fragment_rows(buffer: Bytes, fragments: Fragments, capture: int, **others: p
         "payload": slices(buffer, fragments.payload, fragments.captured),
     }
     return _rows("fragment", columns | others, capture)
+
+
+def ping_rows(pings: Pings, capture: int) -> pa.RecordBatch:
+    """Returns one row per ping."""
+    columns = {
+        "time_ns": pa.array(pings.time_ns, mask=pings.time_ns == NO_TIME),
+        "endpoints": fixed_binary(pings.endpoints),
+        "cookie": pa.array(pings.cookie),
+    }
+    return _rows("ping", columns, capture)
 
 
 def _rows(kind: str, columns: dict[str, Any], capture: int | Ints) -> pa.RecordBatch:

@@ -242,6 +242,8 @@ class _Stream:
         if attempt:
             first_ns, last_ns = self._connection.first_ns, self._connection.last_ns
         seen_ns = self._connection.last_ns
+        answered_ns = self._connection.sides[not self._from_b].last_ns
+        ended_by_b, ended_ns = self._connection.ended_by_b, self._connection.ended_ns
         shut_from_ns, shut_ns = side.longest_shut(seen_ns)
         self._out.add(
             "stream",
@@ -261,6 +263,9 @@ class _Stream:
                 "last_ns": None if last_ns == NO_TIME else last_ns,
                 "attempt": attempt,
                 "connection_last_ns": None if seen_ns == NO_TIME else seen_ns,
+                "receiver_last_ns": None if answered_ns == NO_TIME else answered_ns,
+                "ended_by_receiver": None if ended_by_b is None else ended_by_b is not self._from_b,
+                "ended_ns": None if ended_ns == NO_TIME else ended_ns,
                 "window_shut_from_ns": shut_from_ns,
                 "window_shut_ms": None if shut_from_ns is None else shut_ns // 1_000_000,
             },

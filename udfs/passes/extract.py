@@ -16,7 +16,7 @@ from udfs.capture.files import Fault, open_source
 from udfs.capture.reader import read_blocks
 from udfs.capture.records import Cursor, Records
 from udfs.network.dissect import Fragments, Rejected, Segments, connection_keys, find_segments, target_ports
-from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows
+from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, ping_rows, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 from udfs.passes.preframe import preframe
 
@@ -64,6 +64,8 @@ def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
         elif len(segments.frame):
             file_base = base if compression is Compression.NONE else None
             yield from preframe(records.buffer, segments, capture, file_base, options)
+        if rejected.pings is not None:
+            yield ping_rows(rejected.pings, capture)
         if len(fragments.frame):
             yield fragment_rows(records.buffer, fragments, capture, **_order(fragments, split))
         yield from _batch(capture, "fault", (_fault_row(fault, kept) for fault in faults))

@@ -74,7 +74,7 @@ _ABOUT: Mapping[Cause, _About] = {
     ),
     Cause.CLOSED_BY_RECEIVER: _About(
         (Kind.CLOSED_BY_RECEIVER,),
-        "Each connection with messages of {} ended right after them, before the receiver acknowledged any",
+        "The receiver ended each connection with messages of {} right after them, before it acknowledged any",
         "Look on the receiver for a full disk, a lack of memory or quota, and at its event log: it cannot store "
         "messages.",
     ),

@@ -117,6 +117,8 @@ class Direction:
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """Offset and length of what is missing between delivered bytes."""
     conflict: bool = False
+    last_ns: int = NO_TIME
+    """Time of the latest segment of any kind that this direction sent."""
     shut_ns: int | None = None
     """Time since which its receiver announces a window of 0."""
     shut_longest_ns: int = 0
@@ -205,6 +207,10 @@ class Connection:
         self.syns: list[_Syn] = []
         self.first_ns = self.last_ns = NO_TIME
         """Times of its earliest and its latest segment."""
+        self.ended_by_b: bool | None = None
+        """Which side sent its earliest FIN or RST; None where there is none."""
+        self.ended_ns = NO_TIME
+        """Time of that segment."""
 
     def opens_with(self, segment: Segment) -> bool:
         """Tells whether this SYN may be this connection's: a repeated one, or the first one captured, perhaps late.
@@ -265,6 +271,9 @@ class Connection:
         if self.first_ns == NO_TIME or NO_TIME < segment.time_ns < self.first_ns:
             self.first_ns = segment.time_ns
         self.last_ns = max(self.last_ns, segment.time_ns, segment.last_ns)
+        side.last_ns = max(side.last_ns, segment.time_ns, segment.last_ns)
+        if segment.flags & (FIN | RST):
+            self._see_end(segment)
         if segment.flags & SYN:
             if side.isn is None and side.fixed in (None, position + 1):
                 side.isn = position
@@ -288,6 +297,14 @@ class Connection:
                 other.see_acknowledged(acked, segment)
             other.see_window(segment)
         self.closed = self.closed or None not in (side.fin, other.fin)
+
+    def _see_end(self, segment: Segment) -> None:
+        """Takes a FIN or RST: the earliest ended the connection, in whichever order captures hold the two directions.
+
+        Without times, the first one in file order did.
+        """
+        if self.ended_by_b is None or NO_TIME < segment.time_ns < self.ended_ns:
+            self.ended_by_b, self.ended_ns = segment.from_b, segment.time_ns
 
 
 _Syn = tuple[bool, int, int | None]

@@ -90,6 +90,7 @@ def unite_streams(
             address="src_ip",
             first_ns=nanoseconds(pl.col("first_captured_at")),
             last_ns=nanoseconds(pl.col("last_captured_at")),
+            receiver_last_ns=nanoseconds(pl.col("receiver_last_at")),
         ),
     }
 

@@ -88,6 +88,35 @@ def cannot_connect(
     return Told(FindingKind.CANNOT_CONNECT, severity, sentence, [key])
 
 
+def unanswered_pings(
+    *,
+    messages: int,
+    source: str,
+    destination: str,
+    requests: int,
+    found_at: datetime | None,
+    last_at: datetime | None,
+    answered_at: datetime | None,
+    connected_at: datetime | None,
+    **_: object,
+) -> Told:
+    """Pings without an answer: a warning where neither an answer nor a connection came after the last of them."""
+    head = (
+        f"{destination} did not answer {messages:,} of {counted(requests, 'ping')} (UDP port 3527) from {source}, from "
+        f"{utc(found_at)} to {utc(last_at)}."
+    )
+    later = [at for at in (answered_at, connected_at) if at is not None and (last_at is None or at > last_at)]
+    if later:
+        sentence = f"{head} Afterwards {source} had an answer, or connected all the same, at {utc(max(later))}."
+        return Told(FindingKind.UNANSWERED_PINGS, Severity.INFO, sentence, [])
+    sentence = (
+        f"{head} Nothing came afterwards, and a sender that pings does not connect before it has an answer. Look for a "
+        f"firewall that stops UDP port 3527 between the two, and whether Message Queuing runs on {destination}; since "
+        f"Windows Vista and Server 2008 it does not answer pings by default: then turn them off on {source}."
+    )
+    return Told(FindingKind.UNANSWERED_PINGS, Severity.WARNING, sentence, [])
+
+
 # --- why a receiver never acknowledged messages; `from_address` is the sender's, `to_address` the receiver's ----------
 
 
@@ -122,11 +151,11 @@ def closed_by_receiver(
     last_key: str,
     **_: object,
 ) -> Told:
-    """Connections that ended right after messages, before the receiver sent a SessionAck."""
+    """Connections that the receiver ended right after messages, before it sent a SessionAck."""
     sentence = (
-        f"{counted(messages, 'connection')} from {from_address} to {to_address} ended right after messages, from "
-        f"{utc(found_at)} to {utc(last_at)}, and {to_address} sent no SessionAck on the last three: it takes the "
-        "messages and does not store them."
+        f"{to_address} ended {counted(messages, 'connection')} from {from_address} right after messages, from "
+        f"{utc(found_at)} to {utc(last_at)}, and sent no SessionAck on the last three: it takes the messages and does "
+        "not store them."
     )
     return Told(FindingKind.CLOSED_BY_RECEIVER, Severity.ERROR, sentence, [key, last_key])
 
