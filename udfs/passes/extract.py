@@ -55,6 +55,7 @@ def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
         others = len(records.start) - len(segments.frame) - len(rejected.frame) - len(fragments.frame)
         counts.update({Counted.SEGMENT: len(segments.frame), Counted.OTHER: others})
         counts.update(rejected.not_judged)
+        counts.update(rejected.tunnels)
         if len(segments.frame):
             file_base = base if compression is Compression.NONE else None
             yield from preframe(records.buffer, segments, capture, file_base, options)
