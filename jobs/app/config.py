@@ -214,6 +214,9 @@ class Config:
     )
     mirrored: bool = _simulate(False, "capture every frame twice, as a mirror port may")
     clock_step_s: int = _seconds(0, "seconds by which the capture's clock steps back, 20 s after the traffic began")
+    form: str = _simulate(
+        "plain", "how the captures hold each frame: plain, vxlan, gre, erspan_2, mpls, …; a wrong name lists all"
+    )
 
     @classmethod
     def load(cls, given: Mapping[str, Any], file: str | None) -> Self:

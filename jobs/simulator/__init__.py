@@ -61,6 +61,7 @@ def simulate(
     mirrored: bool = False,
     both_ends: bool = False,
     clock_step_s: float = 0.0,
+    form: str = "plain",
     is_demo: bool = False,
 ) -> None:
     """Writes captures of `messages` transactional messages, and truth.json, to the folder `out`.
@@ -76,7 +77,7 @@ def simulate(
     for another reason, and one whose acknowledgments fall; whatever `messages` says, each sends some. `mirrored`: every
     frame is captured twice. `both_ends`: captures of the senders' end as well, before address translation, by a clock
     that is 7 s ahead, which loses some frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many
-    seconds.
+    seconds. `form`: how the captures hold each frame, one of `jobs.simulator.forms.FORMS`.
     `is_demo`: tell the story of `jobs.simulator.demo`, which decides messages, bodies, disorder and senders,
     and write a file of their names, too.
 
@@ -104,12 +105,12 @@ def simulate(
     with ExitStack() as files:
         files.enter_context(truth.files)
         ring = RingBuffer(
-            folder, CAPTURE_PREFIX, file_bytes, nanoseconds=nanoseconds, mirrored=mirrored, clock_step=step
+            folder, CAPTURE_PREFIX, file_bytes, nanoseconds=nanoseconds, mirrored=mirrored, clock_step=step, form=form
         )
         files.callback(ring.close)
         tap = Tap(ring, Random(seed + 1), blindness)  # noqa: S311 - the same
         if both_ends:
-            near_ring = RingBuffer(folder, f"{CAPTURE_PREFIX}_near", file_bytes, nanoseconds=nanoseconds)
+            near_ring = RingBuffer(folder, f"{CAPTURE_PREFIX}_near", file_bytes, nanoseconds=nanoseconds, form=form)
             files.callback(near_ring.close)
             tap.near_end = NearEnd(near_ring, Random(seed + 2), skew_ns=_SKEW_NS, loss=_NEAR_LOSS)  # noqa: S311 - the same
         world = World(rng, events, Network(events, rng, tap, disorder), truth, bodies, step[0] if clock_step_s else 0)

@@ -5,17 +5,20 @@ from jobs.app.config import DEMO, Config
 from jobs.app.errors import JobError, UsageError
 from jobs.app.logs import progress
 from jobs.simulator import simulate
+from jobs.simulator.forms import FORMS
 
 
 def run(config: Config) -> Summary:
     """Writes captures and truth.json to the folder --out; returns the summary.
 
     Raises:
-        UsageError: --out is not given.
+        UsageError: --out is not given, or there is no such form.
         JobError: the folder cannot be written.
     """
     if not config.out:
         raise UsageError("Say where the captures go: --out FOLDER.")
+    if config.form not in FORMS:
+        raise UsageError(f"form is {config.form!r}, but has to be one of {', '.join(FORMS)}.")
     what = "a morning of three branches" if config.scenario == DEMO else f"{config.messages} messages"
     progress(f"simulate: {what}, seed {config.seed}")
     try:
@@ -32,6 +35,7 @@ def run(config: Config) -> Summary:
             both_ends=config.both_ends,
             mirrored=config.mirrored,
             clock_step_s=-config.clock_step_s,
+            form=config.form,
             is_demo=config.scenario == DEMO,
         )
     except OSError as error:

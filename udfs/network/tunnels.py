@@ -33,7 +33,7 @@ _HEADERS = 24
 """Most headers that are followed to one IP packet."""
 IP_DEPTH = 6
 """Most IP packets in IP packets."""
-_LARGEST_LENGTH, _FIRST_ETHER_TYPE = 1500, 0x0600
+_FIRST_ETHER_TYPE = 0x0600
 _CONTROL_PROTOCOLS = 0x4000  # from this number on, PPP's protocols carry no packets [RFC 1661] 2
 _EXTENSIONS, _ATTRIBUTES = 4, 16  # most that are passed over, of GTP-U and of NFLOG
 
@@ -101,7 +101,7 @@ def _byte(data: Bytes, at: Ints) -> Ints:
 
 def _of_length(kind: Ints) -> Ints:
     """Returns the kinds, LLC for a length in the place of an EtherType [IEEE 802.3] 3.2.6."""
-    return np.where((kind >= 0) & (kind <= _LARGEST_LENGTH), _LLC, kind)
+    return np.where((kind >= 0) & (kind < _FIRST_ETHER_TYPE), _LLC, kind)
 
 
 def _followed_by(kind: int, size: int = 0) -> Step:
