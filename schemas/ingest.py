@@ -191,8 +191,8 @@ CAPTURES = Table(
             "not_judged",
             NOT_JUDGED,
             "Records that MSMQ may have sent, or in which its traffic may hide, and that were not read: http (SRMP), "
-            "multicast (PGM), rpc (reads); ipsec, macsec and other encryption; EtherTypes, link types and PPP protocols "
-            "that are not known, by number.",
+            "multicast (PGM), rpc (reads); ipsec, macsec and other encryption; unknown EtherTypes, link types and PPP "
+            "protocols, by number.",
         ),
         Column(
             "tunnels",

@@ -87,7 +87,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
     doubts = {
         name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors", "confirmed")
     }
-    assert headline(headline_figures(counts, places, [], Names(), **doubts)) == said
+    assert headline(headline_figures(counts, places, [], Names(), (), **doubts)) == said
 
 
 def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> None:

@@ -8,7 +8,16 @@ from schemas.incidents import IncidentOutcome
 
 _COLUMN = 22
 _MOST_NAMED = 6
-_FIRST = ("outcomes", "failed_connections", "incidents", "findings", "verdicts", "messages", "captures")
+_FIRST = (
+    "unread_frames",
+    "outcomes",
+    "failed_connections",
+    "incidents",
+    "findings",
+    "verdicts",
+    "messages",
+    "captures",
+)
 """Figures that come first, in this order."""
 _IN_OTHERS = {
     "lost",
@@ -201,7 +210,13 @@ def _outcomes(counts: Mapping[str, int], _: Mapping[str, Any]) -> str:
     return ", ".join(_named(outcome, many) for outcome, many in counts.items())
 
 
+def _unread(captures: Sequence[str], _: Mapping[str, Any]) -> str:
+    """Returns a line for each capture of which frames were not read."""
+    return "\n".join(_first([printable(one) for one in captures]))
+
+
 _LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
+    "unread_frames": _unread,
     "outcomes": _outcomes,
     "messages": _messages,
     "findings": _findings,

@@ -12,6 +12,7 @@ _SOURCE6, _TARGET6 = (bytes.fromhex("fd0000170000000000000000000000") + bytes([l
 _ETHERNET, _IPV4, _IPV6, _MPLS, _PPPOE = 0x6558, 0x0800, 0x86DD, 0x8847, 0x8864
 _GRE, _UDP, _IN_IP, _V6_IN_IP, _ETHERIP = 47, 17, 4, 41, 97
 _HEADER, _SOURCE_PORT = 14, 49_152
+_FRAME_CHECK = bytes(4)  # some readers of FabricPath expect it
 _CUT_AT = 104  # bytes of payload in the first fragment
 
 
@@ -190,7 +191,7 @@ FORMS: Mapping[str, Form] = {
     "pppoe": _as(_pppoe),
     "e_tag": _as(_tagged(bytes.fromhex("893f 000700090000"))),
     "vn_tag": _as(_tagged(bytes.fromhex("8926 00070009"))),
-    "fabricpath": _as(lambda frame: _ethernet(0x8903, b"\x00\x45" + frame)),
+    "fabricpath": _as(lambda frame: _ethernet(0x8903, b"\x00\x45" + frame + _FRAME_CHECK)),
     "trustsec": _as(_tagged(bytes.fromhex("8909 0101 0001 0007"))),
     "trill": _as(lambda frame: _ethernet(0x22F3, bytes.fromhex("000500010002") + frame)),
     "mac_in_mac": _as(lambda frame: _MACS + _MAC_IN_MAC + frame),
@@ -199,7 +200,8 @@ FORMS: Mapping[str, Form] = {
     ),
     "gre_in_mpls": _as(
         lambda frame: _ethernet(
-            _MPLS, _label(17, is_last=True) + _ipv4(_GRE, _gre(0, _ETHERNET) + _tagged(bytes.fromhex("81000007"))(frame))
+            _MPLS,
+            _label(17, is_last=True) + _ipv4(_GRE, _gre(0, _ETHERNET) + _tagged(bytes.fromhex("81000007"))(frame)),
         )
     ),
     "cooked": _as(lambda frame: struct.pack(">HHH8s", 0, 1, 6, frame[6:12]) + frame[_HEADER - 2 :], 113),

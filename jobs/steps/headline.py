@@ -80,6 +80,7 @@ def headline_figures(
     places: Mapping[str, Any],
     machines: Sequence[str],
     names: Names,
+    unread: Sequence[str] = (),
     *,
     confirmed: int,
     missing_bytes: int,
@@ -91,7 +92,8 @@ def headline_figures(
 
     `outcomes` counts messages by outcome, `places` are `messages.places`, and `machines` those to blame, the worst
     first; `confirmed` counts delivered messages that an acknowledgment confirms; `unjudged` are transactional messages
-    without a verdict that were not `passing_through`; `errors` are findings of that severity.
+    without a verdict that were not `passing_through`; `errors` are findings of that severity; `unread` says of captures
+    which frames were not read.
     """
     stuck = places["stuck"]
     doubts = (
@@ -117,7 +119,7 @@ def headline_figures(
     shown = [f"{one} ({name})" if (name := names.queue_manager(one)) else one for one in machines[:_MACHINES]]
     more = len(machines) - _MACHINES
     to_go = ", ".join(shown) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
-    nothing_judged = "" if sum(outcomes.values()) else _nothing(passing_through)
+    nothing_judged = "" if sum(outcomes.values()) else _nothing(passing_through, unread)
     return Figures(
         lost,
         stuck,
@@ -157,12 +159,14 @@ def _sure(delivered: int, confirmed: int) -> str:
     return f"Of {delivered:,} accepted messages, an acknowledgment confirms {confirmed:,}; {other:,} not confirmed."
 
 
-def _nothing(passing_through: int) -> str:
+def _nothing(passing_through: int, unread: Sequence[str]) -> str:
     found = "No transactional message was found"
     if passing_through:
         were = counted(passing_through, "transactional message was", "transactional messages were")
         found = f"{were} on the way to another queue manager"
-    return f"{found}, so there is nothing to judge."
+    more = f" (and of {counted(len(unread) - 1, 'more capture')})" if len(unread) > 1 else ""
+    first = f"{unread[0]}{more}. " if unread and not passing_through else ""
+    return f"{first}{found}, so there is nothing to judge."
 
 
 def _present(figures: Iterable[Figure]) -> list[Figure]:

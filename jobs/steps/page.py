@@ -10,6 +10,7 @@ from jobs.engine.engine import Engine, T
 from jobs.report_page import arrange
 from jobs.reporting.flow import REPORTED, Few, collect, read_few
 from jobs.steps.headline import NOT_TOLD, headline_figures, nothing_lost
+from jobs.steps.summary import unread_frames
 from schemas.outcomes import Outcome, count_column
 from udfs.derive.report.period import begin_of_last_run
 
@@ -30,6 +31,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         rows["places"],
         rows["machines"],
         names,
+        unread_frames(few["captures"]),
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
     )
     return arrange.page(rows, config, place) | {

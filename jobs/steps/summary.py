@@ -10,7 +10,7 @@ from jobs.engine.engine import Engine, T
 from jobs.reporting.flow import SUMMARIZED, accepted_since, read_few
 from jobs.steps.headline import NOT_TOLD, headline, headline_figures, second
 from schemas.incidents import INCIDENTS, Cause
-from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, CaptureStatus
+from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, CaptureStatus, NotJudged
 from schemas.messages import ACKS, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, VERDICTS, FindingKind, Severity
@@ -27,9 +27,22 @@ from udfs.derive.report.summary import (
     unrepaired_incidents,
 )
 from udfs.replay.advice import machines_of
+from udfs.replay.words import one_or_many
 
 _NAMED = 20
 """Damaged captures that are named; all are counted."""
+_BESIDE = (NotJudged.HTTP.value, NotJudged.MULTICAST.value, NotJudged.RPC.value)
+"""Traffic in which packets of the binary protocol cannot hide."""
+_CALLED = {
+    NotJudged.IPSEC.value: "IPsec",
+    NotJudged.MACSEC.value: "MACsec",
+    NotJudged.WIREGUARD.value: "WireGuard",
+    NotJudged.OPENVPN.value: "OpenVPN",
+    NotJudged.L2TP.value: "L2TP",
+    NotJudged.TZSP.value: "TZSP",
+    NotJudged.WIFI.value: "802.11",
+}
+"""Names of what is not read; of others, the words of `not_judged` do."""
 _BOOKS = (BOOKS, "balanced")
 _INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), _BOOKS)
 _DECODED = ((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), _BOOKS)
@@ -81,6 +94,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         where,
         machines_to_blame(incidents),
         names or Names(),
+        unread_frames(engine.bring(read=engine.read(CAPTURES, "uri", "not_judged"))["read"]),
         confirmed=sums["confirmed"],
         missing_bytes=int(few["stream_ends"]["missing_bytes"].sum()),
         unjudged=sums["unjudged"],
@@ -148,6 +162,26 @@ def _damaged(captures: pl.DataFrame) -> list[str]:
     return [f"{uri}: {status}, {reason}" for uri, status, reason in last.select("uri", "status", "reason").rows()]
 
 
+def unread_frames(captures: pl.DataFrame) -> list[str]:
+    """Says of each capture how many frames were not read in which MSMQ's packets may hide, and what they are.
+
+    `captures` are rows of CAPTURES; those with most such frames come first.
+    """
+    parts = captures.select("uri", pl.col("not_judged").explode()).drop_nulls("not_judged").unnest("not_judged")
+    hidden = parts.filter(~pl.col("what").is_in(_BESIDE)).sort("records", "what", descending=[True, False])
+    each = hidden.group_by("uri", maintain_order=True).agg("what", "records")
+    most = each.sort(pl.col("records").list.sum(), descending=True, maintain_order=True).head(_NAMED)
+    return [_unread(*row) for row in most.iter_rows()]
+
+
+def _unread(uri: str, whats: list[str], records: list[int]) -> str:
+    many = sum(records)
+    named = ", ".join(
+        f"{_CALLED.get(what, what.replace('_', ' '))} {n:,}" for what, n in zip(whats, records, strict=True)
+    )
+    return f"{uri}: {many:,} {one_or_many(many, 'frame was', 'frames were')} not read: {named}"
+
+
 def _second(ns: int | None) -> str | None:
     return None if ns is None else second(ns)
 
@@ -155,12 +189,12 @@ def _second(ns: int | None) -> str | None:
 def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str, Any]:
     """Counts the rows of each table by the values of one column, the most frequent value first.
 
-    Where CAPTURES is among them, it names those that are damaged.
+    Where CAPTURES is among them, it names those that are damaged, and those of which frames were not read.
     """
     columns = list(columns)
     sums = {table.name: engine.sum_up(engine.read(table, column), [column]) for table, column in columns}
     if CAPTURES.name in sums:
-        sums["read"] = engine.read(CAPTURES, "uri", "status", "reason", "ingested_at")
+        sums["read"] = engine.read(CAPTURES, "uri", "status", "reason", "ingested_at", "not_judged")
     found = engine.bring(**sums)
     counts: dict[str, Any] = {}
     for table, column in columns:
@@ -171,6 +205,7 @@ def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str
         counts |= {"messages": sum(messages.values()), "transactional_messages": messages.get("true", 0)}
     if "read" in found:
         counts["damaged_captures"] = _damaged(found["read"])
+        counts["unread_frames"] = unread_frames(found["read"])
     books = counts[BOOKS.name]
     return counts | {"books": {"balanced": books.get("true", 0), "unbalanced": books.get("false", 0)}}
 

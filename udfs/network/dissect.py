@@ -175,7 +175,7 @@ class _Packets(NamedTuple):
     end: Ints
 
 
-def _open_tunnels(data: NDArray[np.uint8], records: Records, packets: _Packets) -> tuple[Mapping[str, int], Ints]:
+def _open_tunnels(data: NDArray[np.uint8], records: Records, packets: _Packets) -> tuple[dict[str, int], Ints]:
     """Replaces packets that carry another one, or none that was found, by the innermost ones in their frames.
 
     Returns counts of frames that cannot be followed (`tunnels.count_unread`), and the tunnel of each frame.
@@ -207,7 +207,7 @@ def _open_tunnels(data: NDArray[np.uint8], records: Records, packets: _Packets) 
             column[rows[inside]] = values
         end[inside] = np.minimum(captured_end, datagram_end)
         at[inside] = np.minimum(transport, end[inside])
-        kind[inside] = np.where(bad, tunnels.NOTHING, tunnels.PROTOCOL + protocol)
+        kind[inside] = np.where(bad | (protocol < 0), tunnels.NOTHING, tunnels.PROTOCOL + protocol)
     tunnel[rows] = through
     return tunnels.count_unread(kind), tunnel
 

@@ -8,7 +8,6 @@ Arrays hold one element per frame, so a mirrored capture costs little more than 
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
@@ -59,7 +58,7 @@ def unwrap(data: Bytes, kind: Ints, at: Ints, end: Ints, tunnel: Ints) -> None:
             at[here] = np.minimum(place, end[here])
 
 
-def count_unread(kind: Ints) -> Mapping[str, int]:
+def count_unread(kind: Ints) -> dict[str, int]:
     """Counts the frames in which traffic of MSMQ could hide, by what could not be followed in them.
 
     `kind`: where `unwrap` ended. Not counted is what cannot hold any, as ARP.
@@ -71,7 +70,7 @@ def count_unread(kind: Ints) -> Mapping[str, int]:
     counts: Counter[str] = Counter()
     for one, many in zip(*(found.tolist() for found in np.unique(kind[told], return_counts=True)), strict=True):
         counts[_name(one)] += many
-    return counts
+    return dict(counts)
 
 
 def _name(kind: int) -> str:
@@ -145,7 +144,7 @@ def _macsec(data: Bytes, at: Ints, _: Ints) -> tuple[Ints, Ints]:
 
 
 def _mpls(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Steps over a label [RFC 3032]. Nothing says what follows the last one: IP, or Ethernet, mostly behind a control word.
+    """Steps over a label [RFC 3032]. Nothing says what follows the last: IP, or Ethernet, also behind a control word.
 
     So the first half byte decides as [RFC 4928] 3 says, unless what lies there looks as if it were another one.
     """
@@ -239,11 +238,11 @@ def _next_protocol(number: Ints) -> Ints:
 
 
 def _vxlan_gpe(data: Bytes, at: Ints, _: Ints) -> tuple[Ints, Ints]:
-    return np.where(data[at] & 4, _next_protocol(data[at + 3]), _ETHERNET), at + 8
+    return np.where(data[at] & 4, _next_protocol(_byte(data, at + 3)), _ETHERNET), at + 8
 
 
 def _nsh(data: Bytes, at: Ints, _: Ints) -> tuple[Ints, Ints]:
-    return _next_protocol(data[at + 3]), at + 4 * (_byte(data, at + 1) & 63)
+    return _next_protocol(_byte(data, at + 3)), at + 4 * (_byte(data, at + 1) & 63)
 
 
 def _geneve(data: Bytes, at: Ints, _: Ints) -> tuple[Ints, Ints]:
