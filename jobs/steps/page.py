@@ -10,9 +10,9 @@ from jobs.engine.engine import Engine, T
 from jobs.report_page import arrange
 from jobs.reporting.flow import REPORTED, Few, collect, read_few
 from jobs.steps.headline import NOT_TOLD, headline_figures, nothing_lost
-from jobs.steps.summary import unread_frames
 from schemas.outcomes import Outcome, count_column
 from udfs.derive.report.period import begin_of_last_run
+from udfs.derive.report.summary import unread_frames
 
 
 def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[str, Any]:

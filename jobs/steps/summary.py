@@ -10,7 +10,7 @@ from jobs.engine.engine import Engine, T
 from jobs.reporting.flow import SUMMARIZED, accepted_since, read_few
 from jobs.steps.headline import NOT_TOLD, headline, headline_figures, second
 from schemas.incidents import INCIDENTS, Cause
-from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, CaptureStatus, NotJudged
+from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, CaptureStatus
 from schemas.messages import ACKS, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, VERDICTS, FindingKind, Severity
@@ -24,25 +24,13 @@ from udfs.derive.report.summary import (
     lost_by,
     machines_to_blame,
     sums_of_sessions,
+    unread_frames,
     unrepaired_incidents,
 )
 from udfs.replay.advice import machines_of
-from udfs.replay.words import one_or_many
 
 _NAMED = 20
 """Damaged captures that are named; all are counted."""
-_BESIDE = (NotJudged.HTTP.value, NotJudged.MULTICAST.value, NotJudged.RPC.value)
-"""Traffic in which packets of the binary protocol cannot hide."""
-_CALLED = {
-    NotJudged.IPSEC.value: "IPsec",
-    NotJudged.MACSEC.value: "MACsec",
-    NotJudged.WIREGUARD.value: "WireGuard",
-    NotJudged.OPENVPN.value: "OpenVPN",
-    NotJudged.L2TP.value: "L2TP",
-    NotJudged.TZSP.value: "TZSP",
-    NotJudged.WIFI.value: "802.11",
-}
-"""Names of what is not read; of others, the words of `not_judged` do."""
 _BOOKS = (BOOKS, "balanced")
 _INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), _BOOKS)
 _DECODED = ((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), _BOOKS)
@@ -160,26 +148,6 @@ def _damaged(captures: pl.DataFrame) -> list[str]:
     damaged = captures.filter(pl.col("status") != CaptureStatus.OK.value)
     last = damaged.sort("ingested_at", "uri", descending=[True, False]).head(_NAMED)
     return [f"{uri}: {status}, {reason}" for uri, status, reason in last.select("uri", "status", "reason").rows()]
-
-
-def unread_frames(captures: pl.DataFrame) -> list[str]:
-    """Says of each capture how many frames were not read in which MSMQ's packets may hide, and what they are.
-
-    `captures` are rows of CAPTURES; those with most such frames come first.
-    """
-    parts = captures.select("uri", pl.col("not_judged").explode()).drop_nulls("not_judged").unnest("not_judged")
-    hidden = parts.filter(~pl.col("what").is_in(_BESIDE)).sort("records", "what", descending=[True, False])
-    each = hidden.group_by("uri", maintain_order=True).agg("what", "records")
-    most = each.sort(pl.col("records").list.sum(), descending=True, maintain_order=True).head(_NAMED)
-    return [_unread(*row) for row in most.iter_rows()]
-
-
-def _unread(uri: str, whats: list[str], records: list[int]) -> str:
-    many = sum(records)
-    named = ", ".join(
-        f"{_CALLED.get(what, what.replace('_', ' '))} {n:,}" for what, n in zip(whats, records, strict=True)
-    )
-    return f"{uri}: {many:,} {one_or_many(many, 'frame was', 'frames were')} not read: {named}"
 
 
 def _second(ns: int | None) -> str | None:

@@ -168,7 +168,8 @@ def _mpls(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
 def _looks_like_ethernet(data: Bytes, at: Ints) -> Bools:
     """Returns whether an Ethernet frame with an IP packet may begin here."""
     kind, version = be16(data, at + 12), data[at + 14] >> 4
-    return ((kind == IPV4) & (version == 4)) | ((kind == IPV6) & (version == 6))  # noqa: PLR2004
+    found: Bools = ((kind == IPV4) & (version == 4)) | ((kind == IPV6) & (version == 6))  # noqa: PLR2004
+    return found
 
 
 def _pppoe(data: Bytes, at: Ints, _: Ints) -> tuple[Ints, Ints]:
