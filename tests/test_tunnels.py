@@ -1,5 +1,6 @@
 """Captures in tunnels, behind tags and of other link layers say what the same frames plain say; the rest is counted."""
 
+import re
 import shutil
 import struct
 import subprocess
@@ -27,7 +28,7 @@ from udfs.network.dissect import find_segments
 SEVERAL = {"vxlan_fragments", "vxlan_and_plain", "geneve_fragments"}
 """Forms that hold a frame as several."""
 PLACES = ("capture_id", "uri", "ingested_at", "size_bytes", "content_bytes", "tunnels")
-FRAMES = ("frame_number", "first_frame", "last_frame", "witness", "packet_count", "segment_count")
+FRAMES = ("frame_number", "first_frame", "last_frame", "witness", "frame", "packet_count", "segment_count")
 LARGEST = 1500
 """Bytes of a frame that IEEE 802.2 can hold with SNAP."""
 NIGHTS = [(form, index % len(SITUATIONS), seed) for seed in range(2) for index, form in enumerate(FORMS)]
@@ -40,7 +41,10 @@ def without_places(value: Any, left_out: Sequence[str], folder: str) -> Any:
         return {name: without_places(one, left_out, folder) for name, one in value.items() if name not in left_out}
     if isinstance(value, list):
         return [without_places(one, left_out, folder) for one in value]
-    return value.replace(folder, "") if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    value = value.replace(folder, "")
+    return re.sub(r"record \d+", "record", value) if "frame" in left_out else value
 
 
 def told(folder: str, left_out: Sequence[str]) -> Rows:

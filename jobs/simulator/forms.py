@@ -137,10 +137,11 @@ def _identification(frame: bytes) -> int:
 
 
 def _inner_fragments(frame: bytes) -> list[bytes]:
-    """Returns fragments of the frame's packet, of IPv4 alone, each in GENEVE."""
-    if _type(frame) != struct.pack(">H", _IPV4) or len(frame) < _HEADER + 20 + 2 * 8:
+    """Returns fragments of the frame's packet, of IPv4 without options alone, each in GENEVE."""
+    if _type(frame) != struct.pack(">H", _IPV4):
         return [_geneve(frame)]
-    head, payload = bytearray(frame[_HEADER : _HEADER + 20]), frame[_HEADER + 20 :]
+    (total,) = struct.unpack_from(">H", frame, _HEADER + 2)  # padding follows
+    head, payload = bytearray(frame[_HEADER : _HEADER + 20]), frame[_HEADER + 20 : _HEADER + total]
     parts = []
     for low, high in ((0, 16), (16, len(payload))):
         struct.pack_into(">H", head, 2, 20 + high - low)
