@@ -109,13 +109,43 @@ class Stage(StrEnum):
 
 
 class NotJudged(StrEnum):
-    """Lists traffic of MSMQ, or that may be of MSMQ, which is other than the binary protocol over TCP."""
+    """Lists traffic of MSMQ, or that may be of MSMQ, which is other than the binary protocol over TCP, or hidden."""
 
     HTTP = "http"
     MULTICAST = "multicast"
     RPC = "rpc"
     IPSEC = "ipsec"
     BAD_PING = "bad_ping"
+    MACSEC = "macsec"
+    WIREGUARD = "wireguard"
+    OPENVPN = "openvpn"
+    L2TP = "l2tp"
+    TZSP = "tzsp"
+    WIFI = "wifi"
+    CUT = "cut_in_tunnel"
+    DEEP = "too_many_tunnels"
+
+
+class Tunnel(StrEnum):
+    """Lists tunnels and tags in which segments are found."""
+
+    SNAP = "snap"
+    E_TAG = "e_tag"
+    VN_TAG = "vn_tag"
+    FABRICPATH = "fabricpath"
+    TRUSTSEC = "trustsec"
+    TRILL = "trill"
+    PBB = "pbb"
+    MPLS = "mpls"
+    PPP = "ppp"
+    NSH = "nsh"
+    GRE = "gre"
+    ERSPAN = "erspan"
+    IP = "ip_in_ip"
+    ETHERNET_IN_IP = "ethernet_in_ip"
+    VXLAN = "vxlan"
+    GENEVE = "geneve"
+    GTP = "gtp"
 
 
 NOT_JUDGED = array(pa.struct([required("what", STRING), required("records", LONG)]), nullable=False)
@@ -181,8 +211,14 @@ CAPTURES = Table(
         Column(
             "not_judged",
             NOT_JUDGED,
-            "Records of other traffic that MSMQ may have sent: http (SRMP), multicast (PGM), rpc (reads), ipsec, "
-            "bad_ping (to UDP port 3527, and no ping).",
+            "Records that MSMQ may have sent, or in which its traffic may hide, and that were not read: http (SRMP), "
+            "multicast (PGM), rpc (reads), bad_ping (to UDP port 3527, and no ping); ipsec, macsec and other "
+            "encryption; unknown EtherTypes, link types and PPP protocols, by number.",
+        ),
+        Column(
+            "tunnels",
+            NOT_JUDGED,
+            "Of the segments, those found in a tunnel or behind a tag other than a VLAN's, by the innermost one.",
         ),
         Column(
             "pings",

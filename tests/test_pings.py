@@ -62,7 +62,7 @@ def answer(second: float, cookie: int, source: str = NEW, target: str = OLD) -> 
 def cookies(frames: Sequence[bytes], link: int = wiretap.ETHERNET) -> tuple[list[int], int]:
     """The cookies of the pings in a block, and how many datagrams to their port are none."""
     _, rejected, _ = find_segments(block_of(frames, link), (1801,))
-    return [] if rejected.pings is None else rejected.pings.cookie.tolist(), rejected.not_judged["bad_ping"]  # type: ignore[index]
+    return [] if rejected.pings is None else rejected.pings.cookie.tolist(), rejected.not_judged["bad_ping"]
 
 
 @pytest.mark.parametrize(

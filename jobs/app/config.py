@@ -238,6 +238,9 @@ class Config:
         "firewall that draws new TCP sequence numbers; renumbered_translated: the same with address translation",
         choices=Form,
     )
+    encapsulation: str = _simulate(
+        "plain", "what each captured frame is in: plain, vxlan, gre, erspan_2, mpls, …; a wrong name lists all"
+    )
 
     @classmethod
     def load(cls, given: Mapping[str, Any], file: str | None) -> Self:

@@ -9,8 +9,8 @@ from schemas.incidents import IncidentOutcome
 _COLUMN = 22
 _MOST_NAMED = 6
 _FIRST = (
-    *("outcomes", "accepted_not_read_messages", "unanswered_pings", "unfit_captures", "incidents", "findings"),
-    *("verdicts", "messages", "captures"),
+    *("unread_frames", "outcomes", "accepted_not_read_messages", "unanswered_pings", "unfit_captures", "incidents"),
+    *("findings", "verdicts", "messages", "captures"),
 )
 """Figures that come first, in this order."""
 _CALLED = {"accepted_not_read_messages": "not read yet"}
@@ -247,7 +247,13 @@ def _unfit(unfit: Mapping[str, Any], _: Mapping[str, Any]) -> str:
     return "\n".join([*map(printable, lines), *([f"and {more:,} more: see the table captures"] if more else [])])
 
 
+def _unread(captures: Sequence[str], _: Mapping[str, Any]) -> str:
+    """Returns a line for each capture of which frames were not read."""
+    return "\n".join(_first([printable(one) for one in captures]))
+
+
 _LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
+    "unread_frames": _unread,
     "outcomes": _outcomes,
     "accepted_not_read_messages": _not_read,
     "messages": _messages,

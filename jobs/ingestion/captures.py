@@ -8,11 +8,13 @@ from itertools import zip_longest
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
-from schemas.ingest import PINGS, CaptureStatus, Stage
+from schemas.ingest import PINGS, CaptureStatus, Stage, Tunnel
 from schemas.staging import Counted
 from udfs.network.endpoints import unpack_address
 
 Row = dict[str, Any]
+_KINDS = 20
+"""Most kinds of records that `not_judged` names."""
 
 
 class Place(NamedTuple):
@@ -78,11 +80,23 @@ def capture_rows(captures: Sequence[Row], counts: Iterable[Row], pings: Iterable
     return [
         row
         | {f"{what.value}_count": sums[row["capture"]].pop(what, 0) for what in Counted}
-        | {"not_judged": [{"what": what, "records": n} for what, n in sorted(sums[row["capture"]].items())] or None}
+        | {"tunnels": _listed({one: sums[row["capture"]].pop(one, 0) for one in Tunnel})}
+        | {"not_judged": _listed(_shortened(sums[row["capture"]]))}
         | {"pings": sorted(pinged[row["capture"]], key=itemgetter("source", "destination")) or None}
         | {"ingested_ns": now}
         for row in captures
     ]
+
+
+def _listed(counts: Mapping[str, int]) -> list[Row] | None:
+    """Returns counts that are not 0 as rows (what, records); None for none."""
+    return [{"what": str(what), "records": n} for what, n in sorted(counts.items()) if n] or None
+
+
+def _shortened(counts: Counter[str]) -> Mapping[str, int]:
+    """Returns the largest counts, and the sum of the others: damaged frames may be of any kind."""
+    first = dict(counts.most_common(_KINDS))
+    return first | {"others": counts.total() - sum(first.values())}
 
 
 def unreadable_rows(captures: Iterable[Row]) -> list[Row]:

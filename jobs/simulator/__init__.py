@@ -63,6 +63,7 @@ def simulate(
     mirrored: bool = False,
     both_ends: bool = False,
     clock_step_s: float = 0.0,
+    encapsulation: str = "plain",
     is_demo: bool = False,
     form: str = Form.PLAIN,
 ) -> None:
@@ -79,7 +80,7 @@ def simulate(
     for another reason, and one whose acknowledgments fall; whatever `messages` says, each sends some. `mirrored`: every
     frame is captured twice. `both_ends`: captures of the senders' end as well, before address translation, by a clock
     that is 7 s ahead, which loses some frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many
-    seconds.
+    seconds. `encapsulation`: how the captures hold each frame, one of `jobs.simulator.encapsulations`.
     `is_demo`: tell the story of `jobs.simulator.demo`, which decides messages, bodies, disorder and senders,
     and write a file of their names, too. `form`: how the captures are written, see `jobs.simulator.forms`.
 
@@ -107,12 +108,20 @@ def simulate(
     with ExitStack() as files:
         files.enter_context(truth.files)
         ring = RingBuffer(
-            folder, CAPTURE_PREFIX, file_bytes, nanoseconds=nanoseconds, mirrored=mirrored, clock_step=step
+            folder,
+            CAPTURE_PREFIX,
+            file_bytes,
+            nanoseconds=nanoseconds,
+            mirrored=mirrored,
+            clock_step=step,
+            encapsulation=encapsulation,
         )
         files.callback(ring.close)
         tap = Tap(ring, Random(seed + 1), blindness)  # noqa: S311 - the same
         if both_ends:
-            near_ring = RingBuffer(folder, f"{CAPTURE_PREFIX}_near", file_bytes, nanoseconds=nanoseconds)
+            near_ring = RingBuffer(
+                folder, f"{CAPTURE_PREFIX}_near", file_bytes, nanoseconds=nanoseconds, encapsulation=encapsulation
+            )
             files.callback(near_ring.close)
             tap.near_end = NearEnd(near_ring, Random(seed + 2), skew_ns=_SKEW_NS, loss=_NEAR_LOSS)  # noqa: S311 - the same
         world = World(rng, events, Network(events, rng, tap, disorder), truth, bodies, step[0] if clock_step_s else 0)

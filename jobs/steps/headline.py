@@ -98,6 +98,7 @@ def headline_figures(
     places: Mapping[str, Any],
     machines: Sequence[str],
     names: Names,
+    unread: Sequence[str] = (),
     *,
     shown: Period,
     confirmed: int,
@@ -112,10 +113,11 @@ def headline_figures(
     """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
 
     `outcomes` counts messages by outcome, `places` are `messages.places`, and `machines` those to blame, the worst
-    first; `shown` is what the captures show; `confirmed` counts delivered messages that an acknowledgment confirms;
-    `not_read` those that are accepted and not read yet, since then, None where that is not reported; `unjudged` are
-    transactional messages without a verdict that were not `passing_through`; `errors` are findings of that severity.
-    `unfit` is a sentence on captures from which nothing could be judged: then it is said in place of all doubts.
+    first; `unread` says of captures which frames were not read; `shown` is what the captures show; `confirmed` counts
+    delivered messages that an acknowledgment confirms; `not_read` those that are accepted and not read yet, since then,
+    None where that is not reported; `unjudged` are transactional messages without a verdict that were not
+    `passing_through`; `errors` are findings of that severity. `unfit` is a sentence on captures from which nothing
+    could be judged: then it is said in place of all doubts.
     """
     stuck, undecided = places["stuck"], places["undecided"]
     doubts = (
@@ -145,7 +147,7 @@ def headline_figures(
     called = [f"{one} ({name})" if (name := names.queue_manager(one)) else one for one in machines[:_MACHINES]]
     more = len(machines) - _MACHINES
     to_go = ", ".join(called) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
-    nothing_judged = "" if sum(outcomes.values()) else unfit or _nothing(passing_through)
+    nothing_judged = "" if sum(outcomes.values()) else unfit or _nothing(passing_through, unread)
     return Figures(
         lost,
         stuck,
@@ -186,12 +188,14 @@ def _sure(shown: Period, accepted: int, confirmed: int) -> str:
     return f"{line[0].upper()}{line[1:]}." if line else ""
 
 
-def _nothing(passing_through: int) -> str:
+def _nothing(passing_through: int, unread: Sequence[str]) -> str:
     found = "No transactional message was found"
     if passing_through:
         were = counted(passing_through, "transactional message was", "transactional messages were")
         found = f"{were} on the way to another queue manager"
-    return f"{found}, so there is nothing to judge."
+    more = f" (and of {counted(len(unread) - 1, 'more capture')})" if len(unread) > 1 else ""
+    first = f"{unread[0]}{more}. " if unread and not passing_through else ""
+    return f"{first}{found}, so there is nothing to judge."
 
 
 def _present(figures: Iterable[Figure]) -> list[Figure]:

@@ -13,6 +13,7 @@ from jobs.steps.headline import NOT_TOLD, Period, headline_figures, nothing_lost
 from schemas.outcomes import Outcome, count_column
 from udfs.derive.outcomes.counts import NOT_READ, SINCE
 from udfs.derive.report.period import begin_of_last_run
+from udfs.derive.report.summary import unread_frames
 from udfs.replay.fitness import cut_short
 
 
@@ -32,6 +33,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         rows["places"],
         rows["machines"],
         names,
+        unread_frames(few["captures"]),
         shown=Period(*rows["captured"], *(rows["of_sessions"][name] for name in ("senders", "queues"))),
         not_read=rows[NOT_READ],
         not_read_since_ns=rows[SINCE],

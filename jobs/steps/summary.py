@@ -27,6 +27,7 @@ from udfs.derive.report.summary import (
     lost_by,
     machines_to_blame,
     sums_of_sessions,
+    unread_frames,
     unrepaired_incidents,
 )
 from udfs.replay.advice import machines_of
@@ -36,7 +37,7 @@ _NAMED = 20
 """Captures with something amiss that are named; all are counted."""
 _FITNESS = (
     *("uri", "status", "reason", "segment_count", "to_port_count", "cut_count", "missing_bytes", "clock_steps"),
-    *("first_captured_at", "last_captured_at", "ingested_at"),
+    *("first_captured_at", "last_captured_at", "ingested_at", "not_judged"),
 )
 _BOOKS = (BOOKS, "balanced")
 _INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), _BOOKS)
@@ -93,6 +94,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         where,
         machines_to_blame(incidents),
         names or Names(),
+        unread_frames(few["captures"]),
         shown=shown,
         confirmed=sums["confirmed"],
         not_read=sums[NOT_READ],
@@ -101,7 +103,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         unjudged=sums["unjudged"],
         passing_through=sums["passing_through"],
         errors=severities[Severity.ERROR.value],
-        unfit="" if any(outcomes.values()) else cut_short(_captures(engine).to_dicts()),
+        unfit="" if any(outcomes.values()) else cut_short(few["captures"].to_dicts()),
     )
     found = sentences_by_incident(few["findings"])
     taken = accepted_by_sender(incidents, accepted_since(engine, incidents))
@@ -163,10 +165,6 @@ def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
     return told | {"accepted_since": _second(taken["since_ns"]), "accepted_from": each}
 
 
-def _captures(engine: Engine[Any]) -> pl.DataFrame:
-    return engine.bring(captures=engine.read(CAPTURES, *_FITNESS))["captures"]
-
-
 def _unfit(captures: pl.DataFrame) -> dict[str, Any]:
     """Returns how `many` captures have something amiss, and of the last ones what and from when to when they are."""
     unfit = with_amiss(captures).filter(pl.col("amiss").list.len() > 0)
@@ -182,7 +180,7 @@ def _second(ns: int | None) -> str | None:
 def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str, Any]:
     """Counts the rows of each table by the values of one column, the most frequent value first.
 
-    Where CAPTURES is among them, it names those with something amiss.
+    Where CAPTURES is among them, it names those with something amiss, and those of which frames were not read.
     """
     columns = list(columns)
     sums = {table.name: engine.sum_up(engine.read(table, column), [column]) for table, column in columns}
@@ -198,6 +196,7 @@ def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str
         counts |= {"messages": sum(messages.values()), "transactional_messages": messages.get("true", 0)}
     if "read" in found:
         counts["unfit_captures"] = _unfit(found["read"])
+        counts["unread_frames"] = unread_frames(found["read"])
     books = counts[BOOKS.name]
     return counts | {"books": {"balanced": books.get("true", 0), "unbalanced": books.get("false", 0)}}
 

@@ -59,6 +59,7 @@ def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
         counts[Counted.TO_PORT] += int(np.isin(target_ports(segments.endpoints), options.ports).sum())
         counts[Counted.CUT] += int((segments.captured < segments.length).sum())
         counts.update(rejected.not_judged)
+        counts.update(rejected.tunnels)
         if len(segments.frame) and split["by_time"]:
             yield segment_rows(records.buffer, segments, capture, **_order(segments, split))
         elif len(segments.frame):
