@@ -204,7 +204,7 @@ class Scope:
         is_confirmed = any(row["evidence"] == "confirmed" for row in rows)
         if only_duplicates and not may_be and (kind == 0x4000 or (is_confirmed and alone)):
             return "delivered_before_capture"
-        if not refused or perhaps:
+        if not refused or may_be:
             return "unknown"
         return self._refused(slot, rows)
 

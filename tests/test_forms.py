@@ -37,7 +37,7 @@ def rows(tables: Frames, form: Form) -> dict[str, Counter[tuple[Any, ...]]]:
     return {name: Counter(tables[name].select(*of, *times.get(name, ())).rows()) for name, of in _COLUMNS.items()}
 
 
-@pytest.mark.parametrize("seed", seeds([0, 1], range(8)))
+@pytest.mark.parametrize("seed", seeds([1], range(8)))
 @pytest.mark.parametrize("form", _OF_ONE_VIEW)
 def test_each_form_gives_the_tables_of_the_plain_one(form: Form, seed: int, tmp_path: Path) -> None:
     options = SITUATIONS[seed % 4]
