@@ -121,7 +121,7 @@ def _of_same_transactions(to_judge: pl.DataFrame, kept: pl.DataFrame, came: pl.D
         .join(kept.lazy(), on=SEQUENCE, how="semi")
         .sort("instance")
         .group_by(TRANSACTION_ID)
-        .agg(pl.last("torn"), pl.last("witness").list.last().alias("key"))
+        .agg(pl.last("torn"), pl.last("witness_keys").list.last().alias("key"))
         .collect()
     )
     whole = last.filter(~pl.col("torn")).join(to_judge.select(key=row_key()), on="key", how="anti")
