@@ -27,7 +27,7 @@ from wiretap import (
 from jobs.simulator import simulate
 from udfs.passes import assemble, preframe
 from udfs.passes.options import IngestOptions
-from udfs.tcp.connections import Direction
+from udfs.tcp.direction import Direction
 from udfs.tcp.overlap import Overlap, Piece, deliver
 
 WITHOUT_BODIES = IngestOptions()

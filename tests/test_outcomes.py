@@ -21,7 +21,7 @@ from schemas.outcomes import LOST, Outcome, count_column
 from schemas.replay import BOTH_SCOPES, Reading, Scope, Verdict
 from udfs.derive.books import balance_arrivals, balance_numbers
 from udfs.derive.outcomes.slots import cut_packets
-from udfs.tcp.connections import Direction
+from udfs.tcp.direction import Direction
 from udfs.tcp.overlap import acked_bytes
 
 Found = tuple[dict[Message, str], set[Run]]

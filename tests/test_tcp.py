@@ -9,7 +9,8 @@ from tiers import merge_needs
 from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, fast_open, handshake
 
 from schemas.ingest import TcpReason
-from udfs.tcp.connections import Connections, Segment
+from udfs.tcp.connections import Connections
+from udfs.tcp.direction import Segment
 from udfs.tcp.overlap import Overlap, deliver, missing_at_end
 
 

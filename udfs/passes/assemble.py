@@ -20,7 +20,8 @@ from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_reco
 from udfs.network.endpoints import endpoint_text, stream_names, unpack_endpoint
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.tcp import resume
-from udfs.tcp.connections import Connection, Connections, Direction, NeedsPayload, Segment
+from udfs.tcp.connections import Connection, Connections
+from udfs.tcp.direction import Direction, NeedsPayload, Segment
 from udfs.tcp.overlap import Piece, acked_bytes, deliver, find_attempt, missing_at_end
 
 _ROWS = 10_000

@@ -12,186 +12,22 @@ byte, that byte is missing. A segment that comes right after its acknowledgment 
 `udfs.tcp.overlap`, a segment of one byte loses against any longer one, which tells what the others are.
 """
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
-
-from schemas.ingest import TcpReason
 from udfs.capture.records import NO_TIME
-from udfs.network.dissect import ACK, FIN, RST, SYN, WINDOW_CLOSED, intact
+from udfs.network.dissect import ACK, FIN, RST, SYN
+from udfs.tcp.direction import MODULUS, Direction, NeedsPayload, Segment, highest
 
-_MODULUS = 1 << 32
-_HALF = 1 << 31
-_BEHIND = 1 << 28
-"""A segment that lies this many bytes behind its direction's newest byte belongs to another connection."""
 _LATE_SYN = 1 << 16
 """A SYN up to this many bytes before the first captured byte of its direction may still be that connection's."""
 _LARGEST = (1 << 16) - 1
 """Bytes that a SYN's datagram may hold."""
 _QUIET_NS = 240_000_000_000
 """Twice the maximum segment lifetime [RFC 9293] 3.4.2: after it, no segment of a connection is under way."""
-_IDLE_NS = 500_000_000
-"""A connection that sends a keep-alive was idle for longer; a segment is captured before or soon after its answer."""
-_APART_NS = 10_000_000_000
-"""Clocks of captures that were made at the same time differ by less."""
 _RECENT = 16
 """Connections on one pair of endpoints that a delayed segment may still belong to."""
 _CONFIRMED = 3
 """So many segments in a row that are far from all others of their direction form another connection."""
 WINDOW_BYTES = 64 << 20
 """A segment further ahead of its direction's newest byte is not of this connection."""
-
-
-class NeedsPayload(Exception):  # noqa: N818 - not an error: the connection is assembled again from all its bytes
-    """A connection needs bytes that its rows do not hold or, with `rewind`, a state before the one that it resumed."""
-
-    def __init__(self, *, rewind: bool = False) -> None:
-        """Says what the connection needs."""
-        super().__init__()
-        self.rewind = rewind
-
-
-class Segment(NamedTuple):
-    """One captured segment of a connection, or a framed run: one row for several segments that follow one another.
-
-    `from_b`: sent by the endpoint that sorts second. `time_ns`, `last_ns`: time of the first and the last record.
-    `header_sum`: see `udfs.network.dissect`; `udfs.tcp.overlap.PART_SUM` for a part of a segment. `framed_run`: the
-    packets were framed in their split, and `payload` holds only their first bytes. `file_offsets` (dtype
-    `udfs.tcp.overlap.FILE_OFFSETS`): where an uncompressed capture holds the run's bytes.
-    """
-
-    from_b: bool
-    seq: int
-    ack: int
-    flags: int
-    length: int
-    payload: bytes | memoryview
-    capture: int = 0
-    frame: int = 0
-    time_ns: int = NO_TIME
-    last_ns: int = NO_TIME
-    header_sum: int | None = None
-    framed_run: bool = False
-    file_offsets: bytes | None = None
-
-    @property
-    def captured(self) -> int:
-        """Payload bytes in the capture."""
-        return self.length if self.framed_run else len(self.payload)
-
-    @property
-    def intact(self) -> bool:
-        """Returns whether the TCP checksum is right; it is wrong if the network card fills it in after the capture."""
-        if self.header_sum is None or len(self.payload) != self.length:
-            return False
-        return intact(self.header_sum, self.payload)
-
-
-@dataclass(slots=True)
-class Direction:
-    """The state of one direction; positions are unwrapped sequence numbers, offsets count from `base`."""
-
-    isn: int | None = None
-    low: int | None = None
-    """Lowest position that this direction sent from."""
-    first: int | None = None
-    """Lowest position that it sent data from."""
-    end: int | None = None
-    """Position after the highest byte sent (SND.NXT without the FIN)."""
-    sent: int | None = None
-    """Position after the highest byte of data."""
-    held: int | None = None
-    """Position after the highest captured byte."""
-    fin: int | None = None
-    acked: int | None = None
-    """Highest position that its receiver acknowledged."""
-    acked_low: int | None = None
-    """Lowest position that its receiver acknowledged."""
-    acked_ns: int = NO_TIME
-    """Time of the segment that first acknowledged `acked`."""
-    acked_in: int = -1
-    """Capture of the last segment that acknowledged `acked`; -1: one of an earlier run."""
-    fixed: int | None = None
-    """Position of offset 0, set once bytes were delivered."""
-    done: int = 0
-    """Offset after the last delivered byte."""
-    gaps: list[tuple[int, int]] = field(default_factory=list)
-    """Offset and length of what is missing between delivered bytes."""
-    conflict: bool = False
-    last_ns: int = NO_TIME
-    """Time of the latest segment of any kind that this direction sent."""
-    shut_ns: int | None = None
-    """Time since which its receiver announces a window of 0."""
-    shut_longest_ns: int = 0
-    shut_longest_from_ns: int | None = None
-    """The longest time for which it did so and then opened its window, and when that began."""
-    rejected: list[tuple[Segment, TcpReason]] = field(default_factory=list)
-    pending: list[tuple[int, Segment, int]] = field(default_factory=list)
-    """Segments with payload: position, segment, position acknowledged before it arrived (at least 0)."""
-    late: list[tuple[int, Segment]] = field(default_factory=list)
-    """Segments that arrived behind the newest byte by more than the window."""
-
-    @property
-    def base(self) -> int:
-        """Position of stream offset 0."""
-        if self.fixed is not None:
-            return self.fixed
-        if self.isn is not None:
-            return self.isn + 1
-        return self.first if self.first is not None else self.low or 0
-
-    def unwrap(self, seq: int) -> int:
-        """Returns the position of this sequence number that is nearest to what was sent before."""
-        reference = self.end if self.end is not None else self.acked
-        if reference is None:
-            return seq + _MODULUS  # leaves room below, should the stream turn out to begin lower
-        return reference + (seq - reference + _HALF) % _MODULUS - _HALF
-
-    def see_acknowledged(self, position: int, segment: Segment) -> None:
-        """Takes what a segment of the other side acknowledges."""
-        if self.acked is None or position > self.acked:
-            self.acked, self.acked_ns = position, max(segment.time_ns, segment.last_ns)
-        if position == self.acked:
-            self.acked_in = segment.capture
-        self.acked_low = position if self.acked_low is None else min(self.acked_low, position)
-
-    def is_keep_alive(self, end: int, segment: Segment) -> bool:
-        """Tells whether a segment of one byte up to `end` may hold other bytes than the sender's data."""
-        if end == self.held or (self.isn is not None and end == self.isn + 1):
-            return True
-        idle_ns = _IDLE_NS if segment.capture == self.acked_in else _APART_NS
-        return end == self.acked and NO_TIME < self.acked_ns < segment.time_ns - idle_ns
-
-    def near(self, position: int, window: int) -> bool:
-        """Tells whether a segment at this position fits what this direction has sent."""
-        reference = self.end if self.end is not None else self.acked
-        return reference is None or -_BEHIND < position - reference < window
-
-    def see_window(self, segment: Segment) -> None:
-        """Takes the window that a segment of the other side announces."""
-        if segment.time_ns == NO_TIME:
-            return
-        if not segment.flags & WINDOW_CLOSED:
-            self.shut_longest_from_ns, self.shut_longest_ns = self.longest_shut(segment.time_ns)
-            self.shut_ns = None
-        elif self.shut_ns is None:
-            self.shut_ns = segment.time_ns
-
-    def longest_shut(self, now_ns: int) -> tuple[int | None, int]:
-        """Returns when the longest time began for which the receiver announced a window of 0, and its length, in ns."""
-        if self.shut_ns is not None and now_ns - self.shut_ns > self.shut_longest_ns:
-            return self.shut_ns, now_ns - self.shut_ns
-        return self.shut_longest_from_ns, self.shut_longest_ns
-
-    def take(self, position: int, segment: Segment, window: int) -> None:
-        """Adds a segment with data to `pending`, or to `late` if the newest byte is ahead by more than the window."""
-        if self.end is not None and position < self.end - window:
-            if segment.framed_run:
-                raise NeedsPayload
-            self.late.append((position, segment))
-            return
-        self.pending.append((position, segment, self.acked or 0))
-        self.first = position if self.first is None else min(self.first, position)
-        self.sent = _highest(self.sent, position + segment.length)
 
 
 class Connection:
@@ -220,15 +56,15 @@ class Connection:
         """
         side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
         if side.isn is not None:
-            return (side.isn - segment.seq) % _MODULUS == 0
+            return (side.isn - segment.seq) % MODULUS == 0
         if segment.flags & ACK and other.isn is not None:
             sent = 0 if other.end is None else other.end - other.isn - 1
-            return (segment.ack - other.isn - 1) % _MODULUS <= min(sent, _LARGEST)
+            return (segment.ack - other.isn - 1) % MODULUS <= min(sent, _LARGEST)
         answered = [ack for from_b, _, ack in self.syns if from_b is not segment.from_b and ack is not None]
         if answered and not segment.flags & ACK:
-            return any((ack - segment.seq - 1) % _MODULUS <= _LARGEST for ack in answered)
+            return any((ack - segment.seq - 1) % MODULUS <= _LARGEST for ack in answered)
         seen = [position for position in (side.low, side.acked_low) if position is not None]
-        return not seen or (min(seen) - segment.seq - 1) % _MODULUS < _LATE_SYN
+        return not seen or (min(seen) - segment.seq - 1) % MODULUS < _LATE_SYN
 
     def ended_before(self, segment: Segment) -> bool:
         """Tells whether this SYN opens another connection because this one ended long before; its number is ignored."""
@@ -256,7 +92,7 @@ class Connection:
         of_both = (side, segment.seq), (other, segment.ack if segment.flags & ACK else None)
         newest = ((of, seq, of.acked if of.end is None else of.end) for of, seq in of_both)
         far = (abs(of.unwrap(seq) - end) for of, seq, end in newest if seq is not None and end is not None)
-        return max(far, default=_MODULUS)
+        return max(far, default=MODULUS)
 
     def precedes(self, segment: Segment) -> bool:
         """Tells whether the sequence number lies shortly before the first of this direction."""
@@ -286,11 +122,11 @@ class Connection:
         if segment.length and not (segment.length == 1 and side.is_keep_alive(end, segment)):
             side.take(position, segment, self.window)
             if segment.payload:
-                side.held = _highest(side.held, position + segment.captured)
+                side.held = highest(side.held, position + segment.captured)
         side.low = position if side.low is None else min(side.low, position)
         if segment.flags & FIN and (side.end is None or end >= side.end - self.window):
-            side.fin = _highest(side.fin, end)
-        side.end = _highest(side.end, end)
+            side.fin = highest(side.fin, end)
+        side.end = highest(side.end, end)
         if segment.flags & ACK:
             acked = other.unwrap(segment.ack)
             if other.near(acked, self.window):
@@ -444,7 +280,7 @@ class Connections:
     def _take_far(self, opened: Connection, syn: Segment) -> None:
         """Adds to a connection the far segments that its SYN shows to be answers, which another capture has."""
         answers = [one for one in self.far if one.from_b is not syn.from_b and one.flags & ACK]
-        answers = [one for one in answers if (one.ack - syn.seq - 1) % _MODULUS <= _LARGEST]
+        answers = [one for one in answers if (one.ack - syn.seq - 1) % MODULUS <= _LARGEST]
         if answers:
             opened.take(syn)
             self.far = [one for one in self.far if one not in answers]
@@ -465,8 +301,4 @@ class Connections:
 def _opening(syn: _Syn) -> tuple[bool, int]:
     """Returns who opened the connection, and the number of that SYN."""
     from_b, seq, ack = syn
-    return (from_b, seq) if ack is None else (not from_b, (ack - 1) % _MODULUS)
-
-
-def _highest(known: int | None, position: int) -> int:
-    return position if known is None else max(known, position)
+    return (from_b, seq) if ack is None else (not from_b, (ack - 1) % MODULUS)

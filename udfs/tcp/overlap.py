@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from schemas.ingest import Attempt, TcpReason
-from udfs.tcp.connections import Connection, Direction, NeedsPayload, Segment
+from udfs.tcp.connections import Connection
+from udfs.tcp.direction import Direction, NeedsPayload, Segment
 
 FILE_OFFSETS = np.dtype([("run_offset", "<u4"), ("file_offset", "<u8")])
 """Where a capture holds the bytes of a framed run: from each offset in the run on, at which byte of the file."""

@@ -5,7 +5,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from udfs.tcp.connections import Connection, Connections, Direction
+from udfs.tcp.connections import Connection, Connections
+from udfs.tcp.direction import Direction
 
 _VERSION = 4
 _PLAIN = (
