@@ -171,4 +171,5 @@ class Direction:
 
 
 def highest(known: int | None, position: int) -> int:
+    """Returns the higher position; the other one where one is not known yet."""
     return position if known is None else max(known, position)
