@@ -21,7 +21,15 @@ from schemas.table import Table
 from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.frames import ONE, Frames
 from udfs.derive.replay.acks import OF_ACKS
-from udfs.derive.report.messages import ACCEPTED_AT, SHOWN, conflicts, count_accepted, first_accepted, merge_accepted
+from udfs.derive.report.messages import (
+    ACCEPTED_AT,
+    SHOWN,
+    conflicts,
+    count_accepted,
+    first_accepted,
+    merge_accepted,
+    not_accepted,
+)
 from udfs.derive.report.page import (
     WITNESSES,
     choose,
@@ -95,8 +103,11 @@ def _first_accepted(engine: Engine[T], incidents: pl.DataFrame) -> pl.DataFrame:
 
 
 def _verdicts_if_any(engine: Engine[Any], since: pl.DataFrame, columns: Sequence[str]) -> Any:
-    """Returns columns of all verdicts if there are conflicts; else no rows."""
-    return engine.read(VERDICTS, *columns) if since.height else schema_of(VERDICTS.arrow).to_frame().select(columns)
+    """Returns columns of the verdicts on messages that may count as accepted if there are conflicts; else no rows."""
+    if not since.height:
+        return schema_of(VERDICTS.arrow).to_frame().select(columns)
+    denied = engine.derive(not_accepted, outcomes=engine.read(OUTCOMES, *OUTCOMES.key, "outcome"), since=since)
+    return engine.join(engine.read(VERDICTS, *columns), denied, list(OUTCOMES.key), "anti")
 
 
 def _with_sums(engine: Engine[T], few: Few) -> Few:

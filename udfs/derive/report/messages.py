@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from schemas.incidents import Cause
-from schemas.outcomes import LOST, NOT_KNOWN, OUTCOMES, Outcome
+from schemas.outcomes import LOST, NOT_ACCEPTED, NOT_KNOWN, OUTCOMES, Outcome
 from schemas.witness import Shows
 from udfs.derive.columns import PLACE, SEQUENCE, address_of_stream, count, count_if, nanoseconds, tx_sequence
 from udfs.derive.frames import derives
@@ -39,9 +39,9 @@ _MACHINE = ["source_queue_manager", "address"]
 _NOT_ACCEPTED = (Shows.REFUSED.value, Shows.DUPLICATE.value, Shows.NOT_JUDGED.value)
 _WITNESS = schema_of(OUTCOMES.arrow)["witness"]
 _IN_TIME = ("captured_at", *OUTCOMES.key)
-ACCEPTED_AT = ("source_queue_manager", "stream_id", "captured_at", "accepted")
+ACCEPTED_AT = (*OUTCOMES.key, "stream_id", "captured_at", "accepted")
 """Columns of VERDICTS that `count_accepted` needs."""
-SHOWN = (*dict.fromkeys((*OUTCOMES.key, *ACCEPTED_AT, *PLACE)), "session_id", "destination_queue", "label")
+SHOWN = (*dict.fromkeys((*ACCEPTED_AT, *PLACE)), "session_id", "destination_queue", "label")
 """Columns of VERDICTS that the list ACCEPTED needs."""
 
 
@@ -142,6 +142,13 @@ def conflicts(incidents: pl.DataFrame) -> pl.DataFrame:
     )
     since = pl.coalesce(suspected.list.min(), "began_at").alias("since")
     return reused.select("source_queue_manager", since).group_by("source_queue_manager").agg(pl.min("since"))
+
+
+@derives(shared=("since",), columns={"outcomes": (*OUTCOMES.key, "outcome")}, in_parts=True)
+def not_accepted(outcomes: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
+    """Returns OUTCOMES.key of the messages of such senders that do not count as accepted, whatever the rule says."""
+    denied = outcomes.filter(has_outcome(NOT_ACCEPTED), pl.col("message_id").is_not_null())
+    return denied.join(since, on="source_queue_manager", how="semi").select(OUTCOMES.key)
 
 
 def _accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
