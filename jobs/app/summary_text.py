@@ -135,7 +135,7 @@ def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
 def _where(incident: Mapping[str, Any], report: str) -> list[str]:
     """Returns since when and where an incident is, which machines sent, what to do, and what the `report` lists."""
     end = (
-        f", last seen {incident['ended_at']}"
+        f", its end not known: last seen {incident['ended_at']}"
         if incident["ongoing"] is None
         else f", not over: last seen {incident['ended_at']}"
         if incident["ongoing"]

@@ -92,7 +92,8 @@ def _explain(
     findings = engine.union(engine.read(FINDINGS_ON_MESSAGES), by_facts)
     undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
     unusual = settled.with_kept(VERDICTS.name, fates.unusual)
-    incidents = find_incidents(engine, unusual, fates.tallies, undelivered, findings, sequences)
+    sent = (united.on_counting_streams(rows) for rows in (unusual, fates.tallies))
+    incidents = find_incidents(engine, *sent, undelivered, findings, sequences)
     explained = with_proof(united, every_verdict, outcomes=fates.undelivered, **incidents)
     for table in (OUTCOMES, FINDINGS, INCIDENTS):
         engine.replace(table, explained[table.name])

@@ -200,8 +200,8 @@ class Sequence:
     @property
     def is_shown_to_end(self) -> bool:
         """Returns whether its receiver is seen to go on after all messages of which the captures do not tell."""
-        doubtful = (one.of.last_number for one in self.troubles if one.shows in LOSS_UNKNOWN)
-        return self.known.delivered_later or max(doubtful, default=0) <= self.reached
+        doubtful = [one.of.last_number for one in self.troubles if one.shows in LOSS_UNKNOWN]
+        return self.known.delivered_later or not doubtful or max(doubtful) < self.reached
 
     @property
     def place(self) -> tuple[str, str | None]:
