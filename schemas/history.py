@@ -61,7 +61,7 @@ MESSAGE_HISTORY = Table(
         Column(
             "first_src_ip",
             STRING,
-            "IP address that the first arrival came from; where both ends were captured, that on the stream that counts.",
+            "IP address that the first arrival came from; of a copy, as its `copy_of`.",
         ),
         Column("first_uri", STRING, "Capture file that holds the first arrival."),
         Column("first_frame_number", LONG, "Its first frame, as in witness: 1 is the first of the file."),
