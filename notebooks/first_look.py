@@ -17,7 +17,7 @@ from jobs.engine.on_spark import OnSpark
 from jobs.steps.summary import outcome_summary
 from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
 from schemas.history import spark_sql
-from schemas.incidents import INCIDENTS
+from schemas.incidents import INCIDENTS, WORST_FIRST
 from schemas.ingest import BOOKS, CAPTURES, QUARANTINE
 from schemas.outcomes import OUTCOMES
 from schemas.replay import VERDICTS
@@ -60,9 +60,8 @@ display(with_names(lost, chosen))
 
 # COMMAND ----------
 
-worst = (F.desc("lost_messages"), F.desc("stuck_messages"), F.desc("unknown"), F.desc("pending"))
 incidents = warehouse.read(INCIDENTS).where(from_then_on("last_captured_at"))
-display(with_names(incidents.orderBy(*worst, "began_at"), chosen))
+display(with_names(incidents.orderBy(*map(F.desc, WORST_FIRST), "began_at"), chosen))
 
 # COMMAND ----------
 

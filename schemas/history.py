@@ -58,7 +58,11 @@ MESSAGE_HISTORY = Table(
         *_of(VERDICTS, "ack_latency_ms", comment="Milliseconds from that arrival to its acknowledgment."),
         *_of(OUTCOMES, "delivered_by", comment="What proves that it was delivered; null for outcome delivered, too."),
         *_of(OUTCOMES, "final_ack_class"),
-        Column("first_src_ip", STRING, "IP address that the first arrival came from."),
+        Column(
+            "first_src_ip",
+            STRING,
+            "IP address that the first arrival came from; of a copy, as its `copy_of`.",
+        ),
         Column("first_uri", STRING, "Capture file that holds the first arrival."),
         Column("first_frame_number", LONG, "Its first frame, as in witness: 1 is the first of the file."),
         Column("first_stream_id", STRING, "Stream of the first arrival, with the offset its key in messages."),

@@ -43,6 +43,9 @@ class IncidentOutcome(StrEnum):
     REPAIRED = "repaired"
 
 
+WORST_FIRST = ("lost_messages", "stuck_messages", "unacknowledged", "pending", "unknown", "repaired")
+"""The columns by which incidents are ranked wherever they are listed: the first of them that differs decides."""
+
 SENDER = row(
     address=STRING,
     first_seen_at=TIMESTAMP,
@@ -87,8 +90,7 @@ INCIDENTS = Table(
             BOOL,
             "Whether it is still so at the end of the captures: messages of it wait, or are still sent without an "
             "acknowledgment, or numbers were used twice and no sequence began since that, or since all addresses but "
-            "one fell silent.",
-            nullable=False,
+            "one fell silent. Null if no capture shows its end: nothing after the last message in doubt was delivered.",
         ),
         Column(
             "senders",

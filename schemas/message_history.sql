@@ -10,6 +10,9 @@ WITH arrivals AS (
         ) AS acceptances
     FROM verdicts
 ),
+sides AS (
+    SELECT stream_id, coalesce(copy_of, stream_id) AS counting FROM streams
+),
 seen AS (
     SELECT v.scope_key, v.tx_sequence_id, v.tx_sequence_number, v.source_queue_manager, v.message_id, v.content_hash,
         max(v.tx_sequence) AS tx_sequence,
@@ -42,7 +45,8 @@ seen AS (
         ) AS ack_latency_ms
     FROM arrivals AS v
     JOIN captures AS c ON c.capture_id = v.capture_id
-    JOIN streams AS s ON s.stream_id = v.stream_id
+    JOIN sides AS d ON d.stream_id = v.stream_id
+    JOIN streams AS s ON s.stream_id = d.counting
     GROUP BY v.scope_key, v.tx_sequence_id, v.tx_sequence_number, v.source_queue_manager, v.message_id, v.content_hash
 ),
 reading AS (

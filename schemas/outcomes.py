@@ -48,6 +48,8 @@ NOT_KNOWN = (Outcome.CONTRADICTED, Outcome.UNKNOWN)
 """The outcomes that say that the captures do not tell."""
 LOSS_UNKNOWN = (Outcome.UNACKNOWLEDGED, *NOT_KNOWN)
 """The outcomes of which `lost` is null."""
+NOT_ACCEPTED = (*LOST, *NOT_KNOWN)
+"""The outcomes of messages that do not count as accepted, although the rule may accept an arrival of theirs."""
 DELIVERED = (
     Outcome.DELIVERED,
     Outcome.DELIVERED_AFTER_REFUSAL,

@@ -12,7 +12,9 @@ from jobs.app.config import DECLARED, DEFAULTS
 from schemas import wire
 from schemas.history import MESSAGE_HISTORY, SQL, spark_sql
 from schemas.ingest import PacketType
+from schemas.meanings import KINDS, REASONS, UNUSABLE
 from schemas.messages import HEADERS_OF, TABLE_OF
+from schemas.outcomes import MEANING
 from schemas.table import Column, Table, sql_type
 from schemas.tables import FIRST, INTERNAL, TABLES
 from schemas.violations import Fault, Violation
@@ -43,7 +45,30 @@ _KINDS = {
 def pages() -> dict[str, str]:
     """Returns the pages in Markdown by file name."""
     of_tables = {f"tables/{table.name}.md": table_page(table) for table in (*TABLES, MESSAGE_HISTORY)}
-    return {"wire-format.md": wire_format(), "tables.md": tables()} | of_tables
+    return {"wire-format.md": wire_format(), "tables.md": tables(), "words.md": words()} | of_tables
+
+
+def words() -> str:
+    """Returns the page of outcomes, kinds of findings and reasons."""
+    head = ("code", "meaning")
+    return _page(
+        "# Words in the tables",
+        _NOTE,
+        "What the codes in the tables mean; the [glossary](glossary.md) has the other words, and "
+        "[what to do](what-to-do.md) has what to do.",
+        "## Outcomes",
+        "What became of a message: the column `outcome` of `outcomes` and `message_history`.",
+        _table(head, ((_code(one), f"Messages {meaning}.") for one, meaning in MEANING.items())),
+        "## Findings",
+        "The column `kind` of `findings`.",
+        _table(head, ((_code(one), meaning) for one, meaning in KINDS.items())),
+        "## Reasons of verdicts",
+        "The column `reason` of `verdicts`, for `out_of_order` and `unknown`.",
+        _table(head, ((_code(one), meaning) for one, meaning in REASONS.items())),
+        "## Reasons of quarantine",
+        "The column `reason` of `quarantine`; those of the stage `decode` are the [faults](wire-format.md#faults).",
+        _table(head, ((_code(one), meaning) for one, meaning in UNUSABLE.items())),
+    )
 
 
 def wire_format() -> str:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ from warehouses import rows as rows_of_night
 
 from jobs import cli
 from jobs.app.capture_listing import stamps
+from jobs.app.names import Names
 from jobs.engine.in_process import InProcess
 from jobs.simulator import simulate
-from jobs.steps import nightly
+from jobs.steps import nightly, page
 from jobs.steps.look import derive_tables
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS
@@ -72,17 +73,36 @@ def test_it_tells_what_happened_and_proves_it(demonstration: Path, capsys: pytes
     assert not any(line.startswith("report") for line in said.splitlines())
 
 
+def numbers_in(value: Any) -> Iterator[float]:
+    """Returns the numbers of a JSON value."""
+    if isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from numbers_in(one)
+    elif isinstance(value, int | float):
+        yield value
+
+
 def test_all_of_it_is_one_json_object(demonstration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = look(capsys, demonstration)
     incidents = said["rows"]["incidents"]
     assert said["incidents"] == Counter(row["outcome"] for row in incidents)
     assert sum(said["findings"].values()) == len(said["rows"]["findings"])
+    assert {type(row["content_hash"]) for row in said["rows"]["outcomes"]} == {str, type(None)}
+    assert all(abs(number) < 1 << 53 for number in numbers_in(said)), "readers of doubles would lose digits"
     assert all(isinstance(row["tx_sequence_id"], str) for row in said["rows"]["outcomes"])
     for row, told in zip(incidents, said["worst_incidents"], strict=False):
         assert {Path(packet["uri"]).parent for packet in row["witness"]} == {demonstration}
         assert (row["incident_id"], [one["frame_number"] for one in row["witness"]]) == (
             *(told["incident_id"], [one["frame_number"] for one in told["proof"]]),
         )
+
+
+def test_no_number_in_a_report_is_too_long_for_a_browser(demonstration: Path) -> None:
+    asked = config(Path("w"), demonstration)
+    values = page.values(looked_at(asked), asked, "", Names())
+    found = list(numbers_in(values["data"]))
+    assert len(found) > 1_000
+    assert all(abs(number) < 1 << 53 for number in found)
 
 
 def test_it_needs_no_spark_and_leaves_nothing(demonstration: Path, temporary: Path, tmp_path: Path) -> None:

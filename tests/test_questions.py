@@ -14,6 +14,7 @@ from warehouses import in_duckdb, rows
 from weeks import write_nights
 
 from schemas.history import MESSAGE_HISTORY, spark_sql
+from schemas.incidents import WORST_FIRST
 from schemas.table import Table
 from schemas.tables import TABLES
 from udfs import functions
@@ -67,6 +68,15 @@ ELSEWHERE = {"9", "16", "17"}
 
 def test_there_are_twenty() -> None:
     assert [number for number, *_ in QUESTIONS] == [str(number) for number in range(1, 21)]
+
+
+def test_incidents_are_ranked_as_in_the_report() -> None:
+    """On the page, on the dashboard and wherever else SQL ranks them."""
+    order = ", ".join(f"{name} DESC" for name in WORST_FIRST)
+    statements = [statement for *_, statement in QUESTIONS] + [one.values[0] for one in DATASETS]
+    ranking = [one for one in statements if re.search(r"FROM incidents[^()]+ORDER BY", one)]
+    assert len(ranking) == 3
+    assert all(f"ORDER BY {order}, began_at" in one for one in ranking)
 
 
 Engines = tuple[SparkSession, duckdb.DuckDBPyConnection]

@@ -10,6 +10,7 @@ from table_frames import arrival, empty, message, rows_of
 from jobs.engine.in_process import InProcess
 from jobs.reporting import balancing
 from jobs.reporting.flow import REPORTED, collect, read_few
+from schemas.incidents import INCIDENTS, WORST_FIRST
 from schemas.ingest import BOOKS, CAPTURES, Book
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, Verdict
@@ -20,6 +21,7 @@ from udfs.derive.report.page import WITNESSES, proofs, witness_columns, witness_
 SINCE = datetime(2026, 3, 3, tzinfo=UTC)
 BEFORE, AFTER = SINCE - timedelta(hours=1), SINCE + timedelta(hours=1)
 NS = 10**9
+NO_COPIES = pl.DataFrame(schema={"stream_id": pl.String, "copy_of": pl.String})
 
 
 def engine(tables: Frames) -> InProcess:
@@ -252,6 +254,26 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
     assert by_queue == [(2, "a"), (2, "b"), (1, None)]
 
 
+def test_incidents_are_ranked_by_what_was_lost_then_stuck_then_by_all_else() -> None:
+    ranked: tuple[tuple[str, dict[str, int], bool | None], ...] = (
+        ("lost", {"lost_messages": 24}, False),
+        ("lost", {"lost_messages": 1, "pending": 14, "stuck_messages": 9}, True),
+        ("lost", {"lost_messages": 1, "repaired": 50}, None),
+        ("pending", {"pending": 3, "stuck_messages": 3}, True),
+        ("unacknowledged", {"unacknowledged": 2}, True),
+        ("pending", {"pending": 90}, True),
+        ("unknown", {"unknown": 9}, None),
+        ("unknown", {"unknown": 9}, False),
+        ("repaired", {"repaired": 7}, False),
+    )
+    rows = [
+        dict.fromkeys(WORST_FIRST, 0) | counts | {"incident_id": str(place), "outcome": outcome, "ongoing": ongoing}
+        for place, (outcome, counts, ongoing) in enumerate(ranked)
+    ]
+    found = findings.worst_incidents(rows_of(INCIDENTS, *rows[::-1], findings=0, senders=[]), len(rows))
+    assert found["incident_id"].to_list() == [row["incident_id"] for row in rows]
+
+
 def test_listed_messages_take_each_outcome_in_turn_and_the_stuck_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "SAVED_MESSAGES", 2)
     rows = rows_of(
@@ -268,10 +290,10 @@ def test_listed_messages_take_each_outcome_in_turn_and_the_stuck_ones_first(monk
     )
     worst = messages.worst_messages(rows)
     assert sorted(worst["tx_sequence_number"]) == [1, 2, 4, 6]
-    found = messages.listed_messages(worst)
+    found = messages.listed_messages(worst, NO_COPIES)
     assert found.select("list", "tx_sequence_number").rows() == [("lost", 6), ("pending", 4), ("pending", 2)]
     assert found["tx_sequence"][0] == "2026-03-02T18:00:00Z#7"
-    assert messages.listed_messages(worst.clear()).columns == found.columns
+    assert messages.listed_messages(worst.clear(), NO_COPIES).columns == found.columns
 
 
 def test_a_message_came_from_its_own_address_not_from_that_of_the_one_accepted_in_its_place() -> None:
@@ -287,7 +309,9 @@ def test_a_message_came_from_its_own_address_not_from_that_of_the_one_accepted_i
         outcome=Outcome.DISPLACED.value,
         tx_sequence_id=1,
     )
-    assert messages.listed_messages(rows)["address"].to_list() == ["fd00::3", "10.0.0.123", None]
+    assert messages.listed_messages(rows, NO_COPIES)["address"].to_list() == ["fd00::3", "10.0.0.123", None]
+    copies = pl.DataFrame({"stream_id": [refused["stream_id"]], "copy_of": ["10.0.0.3:5>10.0.0.1:1801#0"]})
+    assert messages.listed_messages(rows, copies)["address"].to_list() == ["10.0.0.3", "10.0.0.123", None]
 
 
 def test_the_fate_of_a_message_is_that_of_all_its_arrivals() -> None:

@@ -22,7 +22,14 @@ from udfs.derive.conversations.clocks import (
 )
 from udfs.derive.conversations.copies import alike, likely_streams, not_too_many, number_packets, same_packets
 from udfs.derive.conversations.offsets import find_neighbours, find_offsets, find_shared_streams
-from udfs.derive.conversations.united import choose_streams, rename_copies, suspect, unite_streams, with_copies
+from udfs.derive.conversations.united import (
+    choose_streams,
+    on_counting_streams,
+    rename_copies,
+    suspect,
+    unite_streams,
+    with_copies,
+)
 from udfs.derive.replay.coverage import unread_ranges
 from udfs.derive.replay.scopes import CONTENT, FLOW_KEY, NUMBERS, with_scopes
 
@@ -100,6 +107,12 @@ class Conversations(Generic[T]):
         only = self.engine.select(self.found.placed, stream_id="own_stream", stream_offset="own_offset")
         others = self.engine.join(rows, self.found.copies, ["stream_id"], "anti")
         return self.engine.union(others, self.engine.join(rows, only, PLACE, "semi"))
+
+    def on_counting_streams(self, rows: T) -> T:
+        """Returns the rows as if all were on streams that count."""
+        if self.found is None:
+            return rows
+        return self.engine.derive(on_counting_streams, rows=rows, copies=self.copies)
 
     def in_time(self, rows: T) -> T:
         """Returns rows of a table with times by one clock, which does not step back."""

@@ -21,7 +21,15 @@ from schemas.table import Table
 from udfs.derive.columns import PLACE, SEQUENCE
 from udfs.derive.frames import ONE, Frames
 from udfs.derive.replay.acks import OF_ACKS
-from udfs.derive.report.messages import ACCEPTED_AT, SHOWN, conflicts, count_accepted, first_accepted, merge_accepted
+from udfs.derive.report.messages import (
+    ACCEPTED_AT,
+    SHOWN,
+    conflicts,
+    count_accepted,
+    first_accepted,
+    merge_accepted,
+    not_accepted,
+)
 from udfs.derive.report.page import (
     WITNESSES,
     choose,
@@ -42,6 +50,8 @@ Few = Mapping[str, pl.DataFrame]
 """Rows of tables with a row per capture, stream, session, sequence or story, by the names of the tables."""
 SUMMARIZED = (SESSIONS, ENDS, FINDINGS, INCIDENTS)
 REPORTED = (*SUMMARIZED, CAPTURES, STREAMS, SEQUENCES, BOOKS)
+COPIES = "copies"
+"""The name of the streams that were captured twice among few rows: `stream_id`, and `copy_of`, which counts."""
 _NEEDED = {
     STREAMS: (*("stream_id", "src_ip", "dst_ip", "last_captured_at", "missing_bytes", "mid_stream", "conflict"),),
     ENDS: ("stream_id", "session_id", "sender", "receiver", "receiver_guid", "missing_bytes", "copy_of"),
@@ -51,10 +61,11 @@ _NEEDED = {
 
 
 def read_few(engine: Engine[Any], *tables: Table) -> Few:
-    """Returns the rows of these tables; of ENDS, without copies."""
+    """Returns the rows of these tables; those of ENDS without copies, which are COPIES."""
     rows = {table.name: engine.read(table, *_NEEDED.get(table, ())) for table in tables}
     few = engine.bring(**rows)
     if ENDS.name in few:
+        few[COPIES] = few[ENDS.name].select("stream_id", "copy_of").drop_nulls("copy_of")
         few[ENDS.name] = few[ENDS.name].filter(pl.col("copy_of").is_null())
     return few
 
@@ -76,27 +87,31 @@ def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Seque
     judged = engine.derive_tables(work, verdicts=verdicts, outcomes=engine.read(OUTCOMES), sequences=sequences)
     recent = judged.pop("verdicts")
     sums = merged(engine.bring(**judged))
-    tops = listed(tables, chosen, sums, _first_accepted(engine, chosen.incidents))
+    tops = listed(tables, chosen, sums, _first_accepted(engine, chosen.incidents, few[COPIES]))
     shown = tops | _drawn(engine, recent, few, tops["sessions"]) | _proofs(engine, few, tops)
-    return rows_of(shown) | figures(tables, chosen, sums, accepted_since(engine, chosen.incidents))
+    return rows_of(shown) | figures(tables, chosen, sums, accepted_since(engine, chosen.incidents, few[COPIES]))
 
 
-def accepted_since(engine: Engine[T], incidents: pl.DataFrame) -> pl.DataFrame:
+def accepted_since(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns, by address, how many messages were accepted of senders since they used numbers again."""
     since = conflicts(incidents)
-    return engine.gather(count_accepted, verdicts=_verdicts_if_any(engine, since, ACCEPTED_AT), since=since)[ONE]
+    verdicts = _verdicts_if_any(engine, since, ACCEPTED_AT)
+    return engine.gather(count_accepted, verdicts=verdicts, since=since, copies=copies)[ONE]
 
 
-def _first_accepted(engine: Engine[T], incidents: pl.DataFrame) -> pl.DataFrame:
+def _first_accepted(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns the first of the messages that `accepted_since` counts."""
     since = conflicts(incidents)
-    firsts = engine.derive(first_accepted, verdicts=_verdicts_if_any(engine, since, SHOWN), since=since)
+    firsts = engine.derive(first_accepted, verdicts=_verdicts_if_any(engine, since, SHOWN), since=since, copies=copies)
     return engine.gather(merge_accepted, accepted=firsts)[ONE]
 
 
 def _verdicts_if_any(engine: Engine[Any], since: pl.DataFrame, columns: Sequence[str]) -> Any:
-    """Returns columns of all verdicts if there are conflicts; else no rows."""
-    return engine.read(VERDICTS, *columns) if since.height else schema_of(VERDICTS.arrow).to_frame().select(columns)
+    """Returns columns of the verdicts on messages that may count as accepted if there are conflicts; else no rows."""
+    if not since.height:
+        return schema_of(VERDICTS.arrow).to_frame().select(columns)
+    denied = engine.derive(not_accepted, outcomes=engine.read(OUTCOMES, *OUTCOMES.key, "outcome"), since=since)
+    return engine.join(engine.read(VERDICTS, *columns), denied, list(OUTCOMES.key), "anti")
 
 
 def _with_sums(engine: Engine[T], few: Few) -> Few:

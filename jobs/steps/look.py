@@ -87,10 +87,9 @@ def _rows(engine: InProcess) -> dict[str, list[dict[str, Any]]]:
         "findings": engine.read(FINDINGS).sort("found_at", "scope_key", "tx_sequence_id", "kind", nulls_last=True),
         "outcomes": engine.read(OUTCOMES).sort("first_seen_at", "scope_key", "tx_sequence_id", nulls_last=True),
     }
-    # As a number, a TxSequenceID would lose its last digits in many readers of JSON.
-    return {
-        name: _plain(rows.with_columns(pl.col(pl.UInt64).cast(pl.String)).to_dicts()) for name, rows in found.items()
-    }
+    # As numbers, a TxSequenceID and a hash would lose their last digits in many readers of JSON.
+    long = pl.selectors.by_dtype(pl.UInt64) | pl.selectors.by_name("content_hash", require_all=False)
+    return {name: _plain(rows.with_columns(long.cast(pl.String)).to_dicts()) for name, rows in found.items()}
 
 
 def _plain(value: Any) -> Any:

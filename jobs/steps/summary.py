@@ -7,7 +7,7 @@ import polars as pl
 
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
-from jobs.reporting.flow import SUMMARIZED, accepted_since, read_few
+from jobs.reporting.flow import COPIES, SUMMARIZED, accepted_since, read_few
 from jobs.steps.headline import NOT_TOLD, Period, headline, headline_figures, second
 from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
@@ -106,7 +106,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         unfit="" if any(outcomes.values()) else cut_short(few["captures"].to_dicts()),
     )
     found = sentences_by_incident(few["findings"])
-    taken = accepted_by_sender(incidents, accepted_since(engine, incidents))
+    taken = accepted_by_sender(incidents, accepted_since(engine, incidents, few[COPIES]))
     return {
         "headline": headline(figures),
         "outcomes": {name: count for name, count in outcomes.items() if count},

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from schemas.incidents import Cause, IncidentOutcome
-from schemas.outcomes import LOST, NOT_KNOWN, Outcome
+from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, NOT_KNOWN, Outcome
 from schemas.replay import FindingKind, Severity
 from udfs.replay.advice import CAUSE_OF, PENDING, advise, sentence_of
 from udfs.replay.words import number_range, tx_sequence
@@ -67,6 +67,8 @@ class SequenceSpan(NamedTuple):
     last_accepted_number: int | None
     receivers: list[str]
     """Addresses that its messages were sent to."""
+    delivered_later: bool = False
+    """Whether a message of a later sequence of its scope was delivered."""
 
 
 class OutcomeCount(NamedTuple):
@@ -149,16 +151,20 @@ class Sequence:
     troubles: list[Trouble] = field(default_factory=list)
     senders: list[SenderSpan] = field(default_factory=list)
     findings: list[Row] = field(default_factory=list)
+    reached: int = 0
+    """The highest number that was delivered, as far as it is known."""
 
     def add(self, event: SequenceSpan | OutcomeCount | SenderSpan | Row) -> None:
         """Adds what is known; an outcome that is nobody's trouble is left out."""
         match event:
             case SequenceSpan():
                 self.span = event
+                self.reached = max(self.reached, event.last_accepted_number or 0)
             case SenderSpan():
                 self.senders.append(event)
             case OutcomeCount():
                 outcome = Outcome(event.outcome)
+                self.reached = max(self.reached, event.last_number if outcome in DELIVERED else 0)
                 if outcome in _RANKED:
                     self.troubles.append(Trouble(outcome, _RANKED.index(outcome), event))
             case finding:
@@ -194,6 +200,12 @@ class Sequence:
     def ended_at(self) -> datetime | None:
         """Returns when its troubles ended."""
         return _latest(one.of.ended_at for one in self.troubles) or self.known.last_captured_at
+
+    @property
+    def is_shown_to_end(self) -> bool:
+        """Returns whether its receiver is seen to go on after all messages of which the captures do not tell."""
+        doubtful = [one.of.last_number for one in self.troubles if one.shows in LOSS_UNKNOWN]
+        return self.known.delivered_later or not doubtful or max(doubtful) < self.reached
 
     @property
     def place(self) -> tuple[str, str | None]:
@@ -247,7 +259,8 @@ def explain_events(events: Iterable[Event]) -> tuple[list[Row], list[Row]]:
         for story in stories:
             incident = incident_row(story)
             # Of the stories in which numbers were used again, only the last can go on for that.
-            incident["ongoing"] |= bool(reused) and story is reused[-1] and _goes_on(story, latest)
+            if reused and story is reused[-1] and _goes_on(story, latest):
+                incident["ongoing"] = True
             incidents.append(incident)
             for finding in (one for sequence in story for one in sequence.findings):
                 severity = max(finding["severity"], incident["severity"], key=_BY_GRAVITY.index)
@@ -319,6 +332,7 @@ def incident_row(story: Story) -> Row:
     worst = min(troubles, key=lambda one: (one.rank, _in_order(one.of.first_at), sorted(one.of.witness)))
     senders = senders_of(story)
     concerned = _earliest(one.of.began_at for one in troubles if one.counts_as == outcome.value)
+    waits = counts["pending"] > 0 or any(one.of.resent for one in troubles)
     harm = Counter[Outcome]()
     for one in troubles:
         if one.counts_as in _HARM:
@@ -341,7 +355,7 @@ def incident_row(story: Story) -> Row:
         "ended_at": _latest(one.ended_at for one in story),
         "last_captured_at": _latest(one.known.last_captured_at for one in story),
         "findings": sum(len(one.findings) for one in story),
-        "ongoing": counts["pending"] > 0 or any(one.of.resent for one in troubles),
+        "ongoing": waits or (False if all(one.is_shown_to_end for one in story) else None),
         "senders": senders,
         "receivers": sorted({address for one in story for address in one.known.receivers}),
         "advice": advise(cause, outcome, senders, sorted({one for trouble in troubles for one in trouble.of.classes})),

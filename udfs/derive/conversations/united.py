@@ -216,6 +216,16 @@ def with_copies(ends: pl.DataFrame, copied: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([ends, copied.join(shared, on="copy_of").select(ends.columns)])
 
 
+@derives(shared=("copies",), in_parts=True)
+def on_counting_streams(rows: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """Returns the rows with the stream that counts as `stream_id` where it is a copy; `copies` name both.
+
+    A machine has another address on either side of a translation: only that on the stream that counts is its own.
+    """
+    named = rows.join(copies.select(_SIDES), on="stream_id", how="left", maintain_order="left")
+    return named.with_columns(stream_id=pl.coalesce("copy_of", "stream_id")).select(rows.columns)
+
+
 def rename_copies(streams: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns the rows of STREAMS of which `copy_of` is not what it should be."""
     now = copies.select("stream_id", now="copy_of")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from schemas.incidents import INCIDENTS
-from schemas.outcomes import Outcome
+from schemas.outcomes import DELIVERED, NOT_ACCEPTED, Outcome, count_column
 from schemas.tallies import FINDINGS_ON_MESSAGES
 from schemas.witness import keyed
 from udfs.derive.columns import (
@@ -19,13 +19,12 @@ from udfs.derive.columns import (
     undecided,
 )
 from udfs.derive.frames import Frames, derives
-from udfs.derive.outcomes.slots import rests_on_assumption
+from udfs.derive.outcomes.counts import has_outcome
 from udfs.derive.tables import schema_of
 from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
 
 _FLOW = (*SEQUENCE, "source_queue_manager")
 _OF_MESSAGE = (*_FLOW, "tx_sequence_number", "message_id", "content_hash")
-_ACCEPTED = ("accepted", "assumed", "previous_tx_sequence_number", "covered_at")
 _OUTCOME = (*SEQUENCE, "outcome")
 _SENT = (*_FLOW, "address")
 _SENDER = ("source_queue_manager", "address")
@@ -72,6 +71,9 @@ def _events(
 def _around(sequences: pl.DataFrame, troubled: pl.DataFrame) -> pl.DataFrame:
     """Returns what a story depends on: the troubled sequences, the one before each, and the latest of their scope."""
     of_scopes = sequences.join(troubled, on="scope_key", how="semi").sort(SEQUENCE)
+    delivered = pl.sum_horizontal(map(count_column, DELIVERED))
+    later = (delivered.sum() - delivered.cum_sum()).over("scope_key")
+    of_scopes = of_scopes.with_columns(delivered_later=later > 0)
     is_troubled = are_in(of_scopes, troubled)
     began_at = pl.col("first_captured_at")
     return of_scopes.filter(is_troubled | is_troubled.shift(-1) | (began_at == began_at.max().over("scope_key")))
@@ -144,28 +146,33 @@ def addresses_reached(tallies: pl.DataFrame) -> pl.DataFrame:
 
 @derives(
     SEQUENCE,
-    columns={"verdicts": (*_OF_MESSAGE, "stream_id", *_ACCEPTED), "tallies": (*_FLOW, "stream_id", "messages")},
+    columns={"verdicts": (*_OF_MESSAGE, "stream_id", "accepted"), "tallies": (*_FLOW, "stream_id", "messages")},
 )
 def messages_sent(verdicts: pl.DataFrame, tallies: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
     """Returns how many messages of some sequences came from each address.
 
     A row per sequence, `source_queue_manager` and `address`: the count of its `messages`, and of those among them that
-    were surely `accepted`, or `lost`. A message that came from two addresses counts for both. `verdicts` are all in
-    unusual slots; what the `tallies` count beside them are plain arrivals, each of a message of its own that was
-    accepted.
+    were `accepted` without doubt, or `lost`: none is both. A message that came from two addresses counts for both.
+    `verdicts` are all in unusual slots; what the `tallies` count beside them are plain arrivals, each of a message of
+    its own that was accepted.
     """
-    is_sure = ~rests_on_assumption() | pl.col("covered_at").is_not_null()
-    unusual = _with_address(verdicts.with_columns(pl.col("accepted") & is_sure))
+    unusual = _with_address(verdicts)
     flows = unusual.select(_FLOW).unique().with_row_index("flow")
-    lost = outcomes.select(*_OF_MESSAGE, "lost").filter("lost").join(flows, on=_FLOW).select(_message()).unique()
+    denied = (
+        outcomes.filter(has_outcome(NOT_ACCEPTED))
+        .join(flows, on=_FLOW)
+        .select(*_message(), "lost", is_denied=True)
+        .unique(("flow", "number", "message_no"))
+    )
     sent = (
         unusual.join(flows, on=_FLOW)
         .select(*_message(), "address", "accepted")
         .group_by("flow", "number", "message_no", "address")
         .agg(pl.max("accepted"))
-        .join(lost.with_columns(is_lost=True), on=["flow", "number", "message_no"], how="left")
+        .join(denied, on=["flow", "number", "message_no"], how="left")
+        .with_columns(pl.col("accepted") & pl.col("is_denied").is_null())
         .group_by("flow", "address")
-        .agg(count().alias("messages"), count_if("accepted"), count_if("is_lost").alias("lost"))
+        .agg(count().alias("messages"), count_if("accepted"), count_if("lost"))
         .join(flows, on="flow")
     )
     counted = (_with_address(tallies).select(*_SENT, "messages"), unusual.select(*_SENT, messages=pl.lit(-1, pl.Int64)))

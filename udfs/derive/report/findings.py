@@ -4,7 +4,7 @@ from datetime import datetime
 
 import polars as pl
 
-from schemas.incidents import IncidentOutcome
+from schemas.incidents import WORST_FIRST
 from schemas.replay import FINDINGS, FindingKind
 from udfs.derive.columns import SEQUENCE, count, count_distinct, count_if, nanoseconds
 from udfs.derive.report.rows import SEVERITIES, first_of, in_period, place_in, with_nanoseconds
@@ -48,15 +48,13 @@ def worst_findings(findings: pl.DataFrame, *within: str) -> pl.DataFrame:
 
 
 def worst_incidents(incidents: pl.DataFrame, limit: int) -> pl.DataFrame:
-    """Returns the `limit` worst incidents: lost, stuck, otherwise pending, unknown, repaired; ongoing before over.
+    """Returns the `limit` worst incidents: those WORST_FIRST, then those that are not over.
 
     `began_ns` and `ended_ns` replace the times, those of senders, too.
     """
-    ascending = (place_in([outcome.value for outcome in IncidentOutcome], "outcome"),)
-    figures = ("ongoing", "lost_messages", "pending", "unknown", "repaired", "findings")
-    worst = (pl.col("stuck_messages") > 0, *map(pl.col, figures))
-    order = (*ascending, *worst, *map(pl.col, ("began_at", "incident_id")))
-    descending = [0 < place <= len(worst) for place in range(len(order))]
+    worst = (*map(pl.col, WORST_FIRST), pl.col("ongoing").fill_null(value=True), pl.col("findings"))
+    order = (*worst, *map(pl.col, ("began_at", "incident_id")))
+    descending = [place < len(worst) for place in range(len(order))]
     chosen = incidents.sort(order, descending=descending, nulls_last=descending).head(limit)
     timed = chosen.with_columns(pl.col("senders").list.eval(_timed(pl.element())))
     return with_nanoseconds(timed, began_ns="began_at", ended_ns="ended_at").drop("last_captured_at")

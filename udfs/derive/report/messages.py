@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from schemas.incidents import Cause
-from schemas.outcomes import LOST, NOT_KNOWN, OUTCOMES, Outcome
+from schemas.outcomes import LOST, NOT_ACCEPTED, NOT_KNOWN, OUTCOMES, Outcome
 from schemas.witness import Shows
 from udfs.derive.columns import (
     PLACE,
@@ -17,6 +17,7 @@ from udfs.derive.columns import (
     tx_sequence,
     undecided,
 )
+from udfs.derive.conversations.united import on_counting_streams
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.counts import has_outcome
 from udfs.derive.report.rows import Row, first_of, place_in, with_nanoseconds
@@ -48,9 +49,9 @@ _MACHINE = ["source_queue_manager", "address"]
 _NOT_ACCEPTED = (Shows.REFUSED.value, Shows.DUPLICATE.value, Shows.NOT_JUDGED.value)
 _WITNESS = schema_of(OUTCOMES.arrow)["witness"]
 _IN_TIME = ("captured_at", *OUTCOMES.key)
-ACCEPTED_AT = ("source_queue_manager", "stream_id", "captured_at", "accepted")
+ACCEPTED_AT = (*OUTCOMES.key, "stream_id", "captured_at", "accepted")
 """Columns of VERDICTS that `count_accepted` needs."""
-SHOWN = (*dict.fromkeys((*OUTCOMES.key, *ACCEPTED_AT, *PLACE)), "session_id", "destination_queue", "label")
+SHOWN = (*dict.fromkeys((*ACCEPTED_AT, *PLACE)), "session_id", "destination_queue", "label")
 """Columns of VERDICTS that the list ACCEPTED needs."""
 
 
@@ -118,7 +119,7 @@ def worst_messages(outcomes: pl.DataFrame) -> pl.DataFrame:
     return first_of(shown, "outcome", order, [name == "stuck" for name in order], SAVED_MESSAGES)
 
 
-def listed_messages(worst: pl.DataFrame) -> pl.DataFrame:
+def listed_messages(worst: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns `worst_messages` by `list`: of each outcome the worst, then of each the next one, and so on.
 
     `first_ns` and `last_ns` are the times of arrivals, `address` is where the first one came from; null where none did.
@@ -128,8 +129,8 @@ def listed_messages(worst: pl.DataFrame) -> pl.DataFrame:
         pl.int_range(pl.len()).over("outcome").alias("turn"),
         tx_sequence(pl.col("tx_sequence_id")).alias("tx_sequence"),
         pl.when(pl.col("message_id").is_not_null()).then(_first_own()).struct["stream_id"],
-    ).with_columns(address_of_stream().alias("address"))
-    timed = with_nanoseconds(turns, first_ns="first_seen_at", last_ns="last_seen_at")
+    )
+    timed = with_nanoseconds(with_address(turns, copies), first_ns="first_seen_at", last_ns="last_seen_at")
     order = ("list", "turn", place_in(list(LIST_OF), "outcome"))
     listed = first_of(timed, "list", order, [False] * len(order), SAVED_MESSAGES)
     return listed.drop("turn", "stream_id", "accepted_at")
@@ -158,22 +159,34 @@ def conflicts(incidents: pl.DataFrame) -> pl.DataFrame:
     return reused.select("source_queue_manager", since).group_by("source_queue_manager").agg(pl.min("since"))
 
 
-def _accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
+@derives(shared=("since",), columns={"outcomes": (*OUTCOMES.key, "outcome")}, in_parts=True)
+def not_accepted(outcomes: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
+    """Returns OUTCOMES.key of the messages of such senders that do not count as accepted, whatever the rule says."""
+    denied = outcomes.filter(has_outcome(NOT_ACCEPTED), pl.col("message_id").is_not_null())
+    return denied.join(since, on="source_queue_manager", how="semi").select(OUTCOMES.key)
+
+
+def with_address(rows: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """Adds the `address` that each row comes from, on the stream that counts; `copies` are streams captured twice."""
+    return rows.with_columns(on_counting_streams(rows, copies).select(address_of_stream().alias("address")))
+
+
+def _accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns the arrivals that were accepted since the `conflicts` of their sender began, with their `address`."""
     late = verdicts.filter("accepted").join(since, on="source_queue_manager")
-    return late.filter(pl.col("captured_at") >= pl.col("since")).with_columns(address_of_stream().alias("address"))
+    return with_address(late.filter(pl.col("captured_at") >= pl.col("since")), copies)
 
 
-@derives(shared=("since",), in_parts=True)
-def count_accepted(verdicts: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
+@derives(shared=("since", "copies"), in_parts=True)
+def count_accepted(verdicts: pl.DataFrame, since: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns how many messages of some verdicts were accepted since the `conflicts` of their sender, by `address`."""
-    return _accepted_since(verdicts, since).group_by(_MACHINE).agg(count().alias("messages"))
+    return _accepted_since(verdicts, since, copies).group_by(_MACHINE).agg(count().alias("messages"))
 
 
-@derives(shared=("since",), in_parts=True)
-def first_accepted(verdicts: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
+@derives(shared=("since", "copies"), in_parts=True)
+def first_accepted(verdicts: pl.DataFrame, since: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns the first messages that `count_accepted` counts, of each `address` as many as a list may hold."""
-    return merge_accepted(_accepted_since(verdicts, since).drop("accepted", "since"))
+    return merge_accepted(_accepted_since(verdicts, since, copies).drop("accepted", "since"))
 
 
 @derives(_MACHINE)

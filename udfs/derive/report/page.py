@@ -118,7 +118,7 @@ def listed(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame)
     In `tables`, `quarantine` has rows of `unusable`; `sums` are as of `merged`, and `accepted` as of `merge_accepted`.
     """
     incidents = worst_incidents(chosen.incidents, LISTED_INCIDENTS)
-    lists = (listed_messages(sums["messages"]), accepted_messages(accepted, chosen.incidents))
+    lists = (listed_messages(sums["messages"], tables["copies"]), accepted_messages(accepted, chosen.incidents))
     saved = pl.concat(lists, how="diagonal")
     covered = coverage(tables["streams"], tables["stream_ends"], tables["quarantine"])
     findings = chosen.findings
