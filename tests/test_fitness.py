@@ -19,7 +19,7 @@ from udfs.replay.fitness import amiss, cut_short
 
 BEGAN = datetime(2026, 3, 2, 8, tzinfo=UTC)
 FIT = {"status": "ok", "reason": None, "segment_count": 10, "to_port_count": 6, "cut_count": 0, "missing_bytes": 0}
-FIT |= {"clock_steps": None}
+FIT |= {"clock_steps": None, "one_way_count": 0}
 
 
 def at(second: float) -> datetime:
@@ -80,8 +80,15 @@ def test_what_is_filled_in_already_is_not_filled_in_again() -> None:
     [
         ({}, []),
         ({"segment_count": 0, "to_port_count": 0}, []),
-        ({"to_port_count": 10}, ["it has only what was sent to the MSMQ port, not the other direction"]),
-        ({"to_port_count": 0}, ["it has only what was sent from the MSMQ port, not the other direction"]),
+        (
+            {"to_port_count": 10, "one_way_count": 1},
+            ["it has only what was sent to the MSMQ port, not the other direction"],
+        ),
+        (
+            {"to_port_count": 0, "one_way_count": 2},
+            ["it has only what was sent from the MSMQ port, not the other direction"],
+        ),
+        ({"to_port_count": 10}, []),
         ({"cut_count": 4}, ["4 of 10 segments of MSMQ are cut short: capture whole frames (tcpdump -s 0)"]),
         ({"missing_bytes": 1}, ["1 byte of its connections is in no capture"]),
         ({"missing_bytes": None}, []),

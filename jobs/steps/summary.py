@@ -36,7 +36,8 @@ from udfs.replay.fitness import cut_short
 _NAMED = 20
 """Captures with something amiss that are named; all are counted."""
 _FITNESS = (
-    *("uri", "status", "reason", "segment_count", "to_port_count", "cut_count", "missing_bytes", "clock_steps"),
+    *("uri", "status", "reason", "segment_count", "to_port_count", "cut_count", "one_way_count"),
+    *("missing_bytes", "clock_steps"),
     *("first_captured_at", "last_captured_at", "ingested_at", "not_judged"),
 )
 _BOOKS = (BOOKS, "balanced")

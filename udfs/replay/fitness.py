@@ -10,7 +10,8 @@ from udfs.replay.words import counted
 def amiss(capture: Mapping[str, Any]) -> list[str]:
     """Returns what is amiss with a capture, a row of CAPTURES, in words for an operator; nothing where nothing is.
 
-    That a capture begins in the middle of connections is not: every capture of a series does.
+    That a capture begins in the middle of connections is not: every capture of a series does. Nor is that connections
+    were only asked for, in vain.
     """
     return list(_faults(capture))
 
@@ -22,7 +23,7 @@ def _faults(capture: Mapping[str, Any]) -> Iterator[str]:
         yield f"not read: {reason}" if status == CaptureStatus.UNREADABLE else f"only partly read: {reason}"
     if cut:
         yield f"{cut:,} of {counted(segments, 'segment')} of MSMQ are cut short: capture whole frames (tcpdump -s 0)"
-    if segments and capture["to_port_count"] in {0, segments}:
+    if capture["one_way_count"] and capture["to_port_count"] in {0, segments}:
         way = "from" if capture["to_port_count"] == 0 else "to"
         yield f"it has only what was sent {way} the MSMQ port, not the other direction"
     if missing:
