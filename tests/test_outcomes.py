@@ -426,7 +426,7 @@ def test_sessions_have_the_scope_asked_for_and_counts_of_outcomes_where_they_are
 ) -> None:
     sessions = replay(tables.sources(), reading=reading, scope=scope).sessions.to_dicts()
     assert {row["replay_scope"] for row in sessions} == {scope.value}
-    assert {row["lost"] is None for row in sessions} == {reading is Reading.LITERAL}
+    assert {row["lost_messages"] is None for row in sessions} == {reading is Reading.LITERAL}
 
 
 def test_bytes_that_were_never_acknowledged() -> None:

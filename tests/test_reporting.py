@@ -248,6 +248,7 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         "unacknowledged_since_ns": before,
         "unacknowledged_queue": "c",
         "unacknowledged_queues": 1,
+        "undecided": 0,
         "resent": 1,
     }
     by_queue = [(row["lost"], row["destination_queue"]) for row in summary.lost_by(queues)]
