@@ -11,6 +11,7 @@ from decimal import Decimal
 from gzip import decompress
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 from xml.etree.ElementTree import Element, iterparse
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from schemas.ingest import PacketType
 from schemas.messages import DECODED_TABLES, NOT_IN_RAW, TABLE_OF
 from schemas.table import BOOL, STRING, TIMESTAMP
 from schemas.violations import Fault, Violation
+from schemas.wire import UNLIMITED
 from udfs.passes.options import IngestOptions
 
 OMITTED = {
@@ -79,7 +81,15 @@ def fields(proto: Element) -> Fields:
     if "fault" in shown:
         return {"fault": shown["fault"]}
     names = {"packet_type", *TABLE_OF[PacketType(shown["packet_type"][0])].names} if "packet_type" in shown else ()
-    return {column: value_of(column, shows) for column, shows in shown.items() if column in names and column in TYPES}
+    values = {column: value_of(column, shows) for column, shows in shown.items() if column in names and column in TYPES}
+    return {column: value for column, value in values.items() if column not in _NONE or value != _NONE[column]}
+
+
+_NONE = {
+    **dict.fromkeys(("time_to_reach_queue", "time_to_be_received"), UNLIMITED),
+    "correlation_id": f"{UUID(int=0)}\\0",
+}
+"""What stands for no value: Wireshark shows it, and the tables have null."""
 
 
 def value_of(column: str, shows: list[str]) -> Any:

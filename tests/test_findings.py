@@ -97,4 +97,4 @@ def test_words_of_what_no_scene_shows() -> None:
 @pytest.mark.parametrize("name", COVERED)
 def test_coverage(night: Night, name: str) -> None:
     row = night.sessions[f"ip.{name}.a"]
-    assert (row.byte_coverage, row.mid_stream) == pytest.approx(COVERED[name])
+    assert (row.byte_coverage, row.mid_stream_connections) == pytest.approx(COVERED[name])
