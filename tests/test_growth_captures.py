@@ -64,7 +64,9 @@ def test_what_is_kept_of_interfaces_where_splits_begin_is_bounded(tmp_path: Path
 
 @pytest.mark.parametrize("interfaces", merge_needs([0], [0, 30]))
 def test_blocks_of_pcapng_are_read_in_linear_time_and_memory(interfaces: int, tmp_path: Path) -> None:
-    """With one row for each fault and two of counts, as nobody knows what the frames hold; what is done for a batch takes as long as for a hundred records.
+    """With one row for each fault and two of counts, as nobody knows what the frames hold.
+
+    What is done for a batch takes as long as for a hundred records.
 
     `test_reader.py` has more such files.
     """
