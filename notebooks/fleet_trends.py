@@ -61,8 +61,8 @@ plt.close(figure)  # or Jupyter shows it twice
 display(
     spark.sql(
         """
-        SELECT date(date_trunc('week', began_at)) AS week, count(*) AS incidents, sum(lost) AS lost,
-            sum(pending) AS pending, sum(stuck) AS stuck, sum(unknown) AS unknown, sum(repaired) AS repaired,
+        SELECT date(date_trunc('week', began_at)) AS week, count(*) AS incidents, sum(lost_messages) AS lost,
+            sum(pending) AS pending, sum(stuck_messages) AS stuck, sum(unknown) AS unknown, sum(repaired) AS repaired,
             sum(expired) AS expired
         FROM {incidents} GROUP BY week ORDER BY week
         """,

@@ -46,7 +46,7 @@ MESSAGE_HISTORY = Table(
     OUTCOMES.key,
     (
         *_of(OUTCOMES, "session_id", "source_queue_manager", "destination_queue", "tx_sequence", "tx_sequence_number"),
-        *_of(OUTCOMES, "numbers", "message_id", "label"),
+        *_of(OUTCOMES, "numbers", "message_id", "message_key", "label"),
         *_of(VERDICTS, "body_size", "sent_at"),
         *_of(OUTCOMES, "outcome", comment=f"What became of it; delivered where nothing else is to tell.{_UNTOLD}"),
         Column("lost", BOOL, f"Whether it is lost for good; null when the captures do not tell.{_UNTOLD}"),

@@ -43,7 +43,7 @@ class IncidentOutcome(StrEnum):
     REPAIRED = "repaired"
 
 
-WORST_FIRST = ("lost", "stuck", "unacknowledged", "pending", "unknown", "repaired")
+WORST_FIRST = ("lost_messages", "stuck_messages", "unacknowledged", "pending", "unknown", "repaired")
 """The columns by which incidents are ranked wherever they are listed: the first of them that differs decides."""
 
 SENDER = row(
@@ -76,9 +76,9 @@ INCIDENTS = Table(
         Column("began_at", TIMESTAMP, "Time of the first message with that outcome, or else concerned, UTC."),
         Column("ended_at", TIMESTAMP, "Time of the last message concerned, UTC."),
         Column("last_captured_at", TIMESTAMP, "Time of the last message of its sequences, UTC."),
-        Column("lost", LONG, "Messages lost.", nullable=False),
+        Column("lost_messages", LONG, "Messages lost.", nullable=False),
         Column("pending", LONG, "Messages pending or awaited.", nullable=False),
-        Column("stuck", LONG, "Those of them that were resent and refused again.", nullable=False),
+        Column("stuck_messages", LONG, "Those of them that were resent and refused again.", nullable=False),
         Column("unacknowledged", LONG, "Messages that their receiver never acknowledged.", nullable=False),
         Column("unknown", LONG, "Messages whose outcome is unknown or contradicted.", nullable=False),
         Column("repaired", LONG, "Messages delivered after a refusal.", nullable=False),

@@ -109,15 +109,56 @@ class Stage(StrEnum):
 
 
 class NotJudged(StrEnum):
-    """Lists traffic of MSMQ, or that may be of MSMQ, which is other than the binary protocol over TCP."""
+    """Lists traffic of MSMQ, or that may be of MSMQ, which is other than the binary protocol over TCP, or hidden."""
 
     HTTP = "http"
     MULTICAST = "multicast"
     RPC = "rpc"
     IPSEC = "ipsec"
+    BAD_PING = "bad_ping"
+    MACSEC = "macsec"
+    WIREGUARD = "wireguard"
+    OPENVPN = "openvpn"
+    L2TP = "l2tp"
+    TZSP = "tzsp"
+    WIFI = "wifi"
+    CUT = "cut_in_tunnel"
+    DEEP = "too_many_tunnels"
+
+
+class Tunnel(StrEnum):
+    """Lists tunnels and tags in which segments are found."""
+
+    SNAP = "snap"
+    E_TAG = "e_tag"
+    VN_TAG = "vn_tag"
+    FABRICPATH = "fabricpath"
+    TRUSTSEC = "trustsec"
+    TRILL = "trill"
+    PBB = "pbb"
+    MPLS = "mpls"
+    PPP = "ppp"
+    NSH = "nsh"
+    GRE = "gre"
+    ERSPAN = "erspan"
+    IP = "ip_in_ip"
+    ETHERNET_IN_IP = "ethernet_in_ip"
+    VXLAN = "vxlan"
+    GENEVE = "geneve"
+    GTP = "gtp"
 
 
 NOT_JUDGED = array(pa.struct([required("what", STRING), required("records", LONG)]), nullable=False)
+PINGS = array(
+    pa.struct(
+        [
+            *(required("source", STRING), required("destination", STRING)),
+            *(required("requests", LONG), required("answers", LONG)),
+            *(pa.field("first_ns", LONG), pa.field("last_ns", LONG), pa.field("answered_ns", LONG)),
+        ]
+    ),
+    nullable=False,
+)
 CLOCK_STEPS = array(pa.struct([required("frame", LONG), required("step_ns", LONG)]), nullable=False)
 
 _STREAM_ID = Column("stream_id", STRING, "Stream: one direction of one TCP connection.", nullable=False)
@@ -146,6 +187,15 @@ CAPTURES = Table(
         Column("reason", STRING, "Code of the first fault; null when the status is ok.", values=tuple(CaptureReason)),
         Column("packet_count", LONG, "Captured records read.", nullable=False),
         Column("segment_count", LONG, "Records that are TCP segments from or to an MSMQ port.", nullable=False),
+        Column(
+            "to_port_count", LONG, "MSMQ segments that went to an MSMQ port; the others came from one.", nullable=False
+        ),
+        Column(
+            "cut_count",
+            LONG,
+            "MSMQ segments of which the capture holds only a part, because frames were cut.",
+            nullable=False,
+        ),
         Column("other_count", LONG, "Records of other traffic.", nullable=False),
         Column("first_captured_at", TIMESTAMP, "Earliest record time, UTC."),
         Column("last_captured_at", TIMESTAMP, "Latest record time, UTC."),
@@ -154,14 +204,35 @@ CAPTURES = Table(
             "clock_steps",
             CLOCK_STEPS,
             "Where the clock of the capture stepped back by more than 0.5 s: the first record after each step, and the "
-            "step in ns, which is negative. The replay undoes them. Null for none, and for what several clocks show.",
+            "step in ns, which is negative; a positive one where it is right again, or records of another clock begin. "
+            "The replay undoes them. Each interface of a section has a clock. Null for none, and if they are too many.",
         ),
         Column("content_bytes", LONG, "Bytes read: the size of the file, or what came out of a compressed one."),
         Column(
             "not_judged",
             NOT_JUDGED,
-            "Records of other traffic that MSMQ may have sent: http (SRMP), multicast (PGM), rpc (reads), ipsec.",
+            "Records that MSMQ may have sent, or in which its traffic may hide, and that were not read: http (SRMP), "
+            "multicast (PGM), rpc (reads), bad_ping (to UDP port 3527, and no ping); ipsec, macsec and other "
+            "encryption; unknown EtherTypes, link types and PPP protocols, by number.",
         ),
+        Column(
+            "tunnels",
+            NOT_JUDGED,
+            "Of the segments, those found in a tunnel or behind a tag other than a VLAN's, by the innermost one.",
+        ),
+        Column(
+            "pings",
+            PINGS,
+            "Pings of MSMQ (UDP port 3527) from one address to another: how many were sent and answered, the times of "
+            "the first and last one without an answer and of the last answer, in ns since 1970. Each counts once, "
+            "however often it was captured. Not one without an answer in the last second. Null for none.",
+        ),
+        Column("connection_count", LONG, "Connections with segments in it. The replay fills in this and what follows."),
+        Column("from_start_count", LONG, "Those of these connections whose SYN some capture holds."),
+        Column("one_way_count", LONG, "Those of which no capture holds what one of the two sides sent."),
+        Column("missing_bytes", LONG, "Bytes of these connections that no capture holds."),
+        Column("message_count", LONG, "User messages that it completes."),
+        Column("acknowledgment_count", LONG, "OrderAcks and FinalAcks that it completes."),
     ),
 )
 
@@ -194,6 +265,17 @@ STREAMS = Table(
             values=tuple(Attempt),
         ),
         Column("connection_last_at", TIMESTAMP, "Time of the connection's last segment in either direction, UTC."),
+        Column(
+            "receiver_last_at",
+            TIMESTAMP,
+            "Time of the last segment that the receiver sent on the connection, of any kind, also a bare ACK, UTC.",
+        ),
+        Column(
+            "ended_by_receiver",
+            BOOL,
+            "The receiver sent the connection's first FIN or RST; false: the sender did; null: none was captured.",
+        ),
+        Column("ended_at", TIMESTAMP, "Time of that FIN or RST, UTC."),
         Column("window_shut_at", TIMESTAMP, "Beginning of the receiver's longest TCP window of 0, UTC; null for none."),
         Column("window_shut_ms", LONG, "How long that lasted, to its end or the connection's last segment."),
         Column("copy_of", STRING, "The stream that counts, of two that show one conversation; the replay fills it in."),

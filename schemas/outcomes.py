@@ -58,6 +58,8 @@ DELIVERED = (
     Outcome.DELIVERED_BEFORE_CAPTURE,
 )
 """The outcomes of messages that were delivered; of some of these an acknowledgment says so (`confirmed`)."""
+READABLE = tuple(outcome for outcome in DELIVERED if outcome is not Outcome.DELIVERED_BEFORE_CAPTURE)
+"""The outcomes of messages that lie in their queue until they are read: those of earlier deliveries may be read."""
 
 MEANING = {
     Outcome.CONTRADICTED: "that the receiver's acknowledgments contradict",
@@ -89,11 +91,27 @@ _UNTOLD = "; null under the literal reading"
 OUTCOME_COUNTS: Sequence[Column] = (
     *(Column(count_column(outcome), LONG, f"Messages {MEANING[outcome]}{_UNTOLD}.") for outcome in Outcome),
     Column("confirmed", LONG, f"Messages that were delivered, as an acknowledgment says, too{_UNTOLD}."),
-    Column("lost", LONG, f"Messages that are lost for good: {', '.join(LOST)} together{_UNTOLD}."),
+    Column("lost_messages", LONG, f"Messages that are lost for good: {', '.join(LOST)} together{_UNTOLD}."),
+    Column("stuck_messages", LONG, f"Messages that are pending and were refused again{_UNTOLD}."),
+    Column(
+        "accepted_not_read_messages",
+        LONG,
+        "Messages that were delivered and whose sender asked for a FinalAck, but none came: accepted, not read yet. "
+        "Null where none asked, or where the captures hold no acknowledgment for their sender: not reported.",
+    ),
+)
+NOT_READ_SINCE = Column(
+    "accepted_not_read_since", TIMESTAMP, "When the first message of accepted_not_read_messages was accepted, UTC."
 )
 
 SCOPE_KEY = Column("scope_key", STRING, "What a state belongs to; its first word is the scope.", nullable=False)
 SOURCE = Column("source_queue_manager", STRING, "GUID of the original sender.", nullable=False)
+
+MESSAGE_KEY = Column(
+    "message_key",
+    STRING,
+    "Tells messages apart, also where machines share an identity: the content_hash as text, message ID included.",
+)
 
 OUTCOMES = Table(
     "outcomes",
@@ -106,6 +124,7 @@ OUTCOMES = Table(
         Column("tx_sequence_number", U32, "TxSequenceNumber; the first one of a run of numbers.", nullable=False),
         SOURCE,
         Column("message_id", STRING, r"<source_queue_manager>\<ordinal>; null for a number never seen."),
+        replace(MESSAGE_KEY, comment=f"{MESSAGE_KEY.comment} Null for a number never seen."),
         Column("content_hash", LONG, "Hash of the content, as in verdicts; null for a number never seen."),
         Column("numbers", LONG, "How many numbers it stands for, from tx_sequence_number on.", nullable=False),
         Column("session_id", STRING, "Session of its first arrival, or of the message that shows it.", nullable=False),
@@ -114,6 +133,12 @@ OUTCOMES = Table(
         Column("outcome", STRING, "What became of it.", nullable=False, values=tuple(Outcome)),
         Column("lost", BOOL, "Whether it is lost for good; false while pending or awaited, null when unknown."),
         Column("stuck", BOOL, "Pending, and the same message was refused again.", nullable=False),
+        Column(
+            "contenders",
+            LONG,
+            "If it is unknown because nothing compares the clocks of captures: how many messages have its number, of "
+            "which the receiver accepted one at most.",
+        ),
         Column("arrivals", LONG, "Times that it arrived, as in verdicts.", nullable=False),
         Column("refusals", LONG, "Times that it was refused, as a duplicate or out of order.", nullable=False),
         Column("first_seen_at", TIMESTAMP, "Time of the first arrival, UTC; null for a number never seen."),
@@ -129,6 +154,7 @@ OUTCOMES = Table(
         ),
         Column("delivered_by", STRING, "What proves its delivery; null when nothing does.", values=tuple(DeliveredBy)),
         Column("final_ack_class", U16, "MessageClass of the FinalAck that names it; null for none."),
+        Column("final_ack_requested", BOOL, "As in verdicts, of any arrival; null for a number never seen."),
         replace(WITNESS, comment=f"Its first arrival, the one that decided, and what passed it. {WITNESS.comment}"),
         Column("explanation", STRING, "The outcome in one sentence.", nullable=False),
     ),

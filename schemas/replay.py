@@ -4,7 +4,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from schemas.messages import COPIED_COLUMNS, STRINGS, TX_SEQUENCE
-from schemas.outcomes import OUTCOME_COUNTS, SCOPE_KEY, SOURCE
+from schemas.outcomes import MESSAGE_KEY, NOT_READ_SINCE, OUTCOME_COUNTS, SCOPE_KEY, SOURCE
 from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, Table
 from schemas.witness import WITNESS
 
@@ -39,8 +39,12 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
+ACCEPTING = (Verdict.IN_ORDER, Verdict.NEW_SEQUENCE, Verdict.GAP_EXPIRED)
+"""The verdicts on messages that the rule accepts."""
+
+
 class Reason(StrEnum):
-    """Why a message is `out_of_order` or `unknown`."""
+    """Why a message is `out_of_order` or `unknown`; clocks also, why it is a `duplicate`."""
 
     PREDECESSOR_MISSING = "predecessor_missing"
     LATE = "late"
@@ -84,6 +88,7 @@ class FindingKind(StrEnum):
     CLOCK_STEPPED = "clock_stepped"
     CLOCKS_DIFFER = "clocks_differ"
     CANNOT_CONNECT = "cannot_connect"
+    UNANSWERED_PINGS = "unanswered_pings"
     ACKNOWLEDGED_ELSEWHERE = "acknowledged_elsewhere"
     CLOSED_BY_RECEIVER = "closed_by_receiver"
     RECEIVER_REPLACED = "receiver_replaced"
@@ -131,6 +136,7 @@ ENDS = Table(
         Column("copy_of", STRING, "As in `streams`: the stream that counts, where both show the same conversation."),
         Column("first_ns", LONG, "Time of its first segment with data, or of the connection's, in ns since 1970."),
         Column("last_ns", LONG, "Time of its last segment with data, in ns since 1970."),
+        Column("receiver_last_ns", LONG, "Time of its receiver's last segment of any kind on the connection, in ns."),
     ),
 )
 
@@ -143,6 +149,7 @@ VERDICTS = Table(
         SOURCE,
         Column("destination_queue", STRING, "Format name of the destination queue."),
         Column("message_id", STRING, r"<source_queue_manager>\<ordinal>, as MSMQ prints it.", nullable=False),
+        replace(MESSAGE_KEY, nullable=False),
         Column("label", STRING, "The message's label."),
         Column("body_size", U32, "Bytes of the body."),
         Column("sent_at", TIMESTAMP, "SentTime, by the sender's clock, UTC."),
@@ -167,6 +174,12 @@ VERDICTS = Table(
         Column("ack_latency_ms", DOUBLE, "Milliseconds from the message to that acknowledgment."),
         Column("evidence", STRING, "What acknowledgments say of the verdict.", nullable=False, values=tuple(Evidence)),
         Column("final_ack_class", U16, "MessageClass of the last FinalAck for it; null for none."),
+        Column(
+            "final_ack_requested",
+            BOOL,
+            "Its sender asks for a FinalAck when it is read: FA, or journaling at the source (JN, JP).",
+            nullable=False,
+        ),
         Column("covered_at", TIMESTAMP, "Time of the first OrderAck from it on with its number or a higher one, UTC."),
         Column("assumed", BOOL, "The state before it rests on an unconfirmed unknown arrival.", nullable=False),
         Column(
@@ -182,13 +195,22 @@ VERDICTS = Table(
             "Such a run lies between what set the state before it and this message, or clocks put its order in doubt.",
             nullable=False,
         ),
-        Column("content_hash", LONG, "Hash of what a resend repeats, SentTime and body included.", nullable=False),
+        Column(
+            "content_hash",
+            LONG,
+            "Hash of what a resend repeats: message ID, SentTime, body and others.",
+            nullable=False,
+        ),
     ),
     clustered_by=("session_id", "captured_at"),
     statistics=(
         *("captured_ns", "capture_id", "source_queue_manager", "destination_queue", "scope_key"),
         *("tx_sequence_id", "tx_sequence_number", "verdict"),
     ),
+)
+
+_ACCEPTED_ARRIVALS = Column(
+    "accepted_arrivals", LONG, f"Arrivals that the rule accepts: {', '.join(ACCEPTING)} together.", nullable=False
 )
 
 SEQUENCES = Table(
@@ -202,7 +224,9 @@ SEQUENCES = Table(
         SOURCE,
         Column("messages", LONG, "Messages that arrived, resends included.", nullable=False),
         *VERDICT_COUNTS,
+        _ACCEPTED_ARRIVALS,
         *OUTCOME_COUNTS,
+        NOT_READ_SINCE,
         Column("delivered_arrivals", LONG, "Arrivals of delivered messages; null under the literal reading."),
         Column("first_number_due", LONG, "First number that its scope had to see; null where its state is elsewhere."),
         Column("numbers_due", LONG, "How many there are from first_number_due up to the state; null as that one."),
@@ -234,18 +258,22 @@ SESSIONS = Table(
         Column("connections", LONG, "TCP connections.", nullable=False),
         Column("encrypted", LONG, "Messages whose body is encrypted; it is not looked into.", nullable=False),
         Column("messages", LONG, "Arrivals of messages, resends included.", nullable=False),
-        Column("transactional", LONG, "Transactional ones among them.", nullable=False),
+        Column("transactional_messages", LONG, "Transactional ones among them.", nullable=False),
         Column("passing_through", LONG, "Transactional ones for other queue managers, not judged.", nullable=False),
         Column("receiver_unknown", LONG, "Transactional ones that may be passing through, not judged.", nullable=False),
         *VERDICT_COUNTS,
+        _ACCEPTED_ARRIVALS,
         *OUTCOME_COUNTS,
+        NOT_READ_SINCE,
+        Column("source_queue_managers", STRINGS, "GUIDs of the original senders of judged messages.", nullable=False),
+        Column("destination_queues", STRINGS, "Format names of the queues of judged messages.", nullable=False),
         Column("missing_bytes", LONG, "Bytes of its streams that no capture holds.", nullable=False),
         Column(
             "byte_coverage",
             DOUBLE,
             "Share of its streams' bytes, from the first captured one on, that became packets; null without bytes.",
         ),
-        Column("mid_stream", LONG, "Connections whose beginning no capture holds.", nullable=False),
+        Column("mid_stream_connections", LONG, "Connections whose beginning no capture holds.", nullable=False),
         _FIRST_AT,
         _LAST_AT,
     ),
@@ -260,20 +288,21 @@ TRANSACTIONS = Table(
         Column("tx_transaction_id", U32, "Transaction ID, 20 bits.", nullable=False),
         Column("instance", LONG, "1, 2, … for the k-th transaction seen under the ID.", nullable=False),
         Column("messages", LONG, "Messages, resends not counted.", nullable=False),
-        Column("accepted", LONG, "Those that were accepted.", nullable=False),
-        Column("lost", LONG, "Those that will never be accepted.", nullable=False),
+        Column("accepted_messages", LONG, "Those that were accepted.", nullable=False),
+        Column("lost_messages", LONG, "Those that will never be accepted.", nullable=False),
         Column("pending", LONG, "Those that the receiver refused and may still accept.", nullable=False),
         Column("partly_delivered", BOOL, "Some were delivered, others are lost or pending.", nullable=False),
         Column("torn", BOOL, "Its first or its last message was not seen.", nullable=False),
         Column("torn_by_sender", BOOL, "Torn because a message was not sent; null when the captures do not tell."),
         Column("first_message_id", STRING, "Its first message.", nullable=False),
+        replace(MESSAGE_KEY, comment="The message_key of its first message.", nullable=False),
         _SESSION_ID,
         SCOPE_KEY,
         Column("destination_queue", STRING, "Queue of its first message."),
         Column("tx_sequence_id", U64, "TxSequenceID of its first message, unsigned.", nullable=False),
         replace(TX_SEQUENCE, nullable=False),
         Column(
-            "witness",
+            "witness_keys",
             STRINGS,
             "Its first and last message as stream_id@stream_offset, and, where it is torn by its sender, the message "
             "that shows it.",

@@ -34,14 +34,17 @@ INDEX = row(
     first_ns=LONG,
     last_ns=LONG,
     clock_steps=CLOCK_STEPS,
+    by_time=BOOL,
     cursors=array(STRING, nullable=False),
 )
 """A capture file. `content_bytes`: what it holds, expanded. `reason`, `detail`: its first fault. `raw`: the first bytes
-of an unreadable file. `cursors`: where each split begins (`udfs.capture.records.Cursor`). Others: as in `captures`."""
+of an unreadable file. `by_time`: its records come from several clocks, and only their times tell their order.
+`cursors`: where each split begins (`udfs.capture.records.Cursor`). Others: as in `captures`."""
 
 _SEGMENT = {
     "connection": BINARY,
     "frame": LONG,
+    "order": LONG,
     "time_ns": LONG,
     "last_ns": LONG,
     "from_b": BOOL,
@@ -54,7 +57,8 @@ _SEGMENT = {
     "framed_run": BOOL,
     "file_offsets": BINARY,
 }
-"""A TCP segment or framed run. `connection`: both endpoints, the lower one first. `from_b`: the higher one sent it.
+"""A TCP segment or framed run. `connection`: both endpoints, the lower one first. `order`: what comes before the
+record number in the order of a capture that is read `by_time`; null in others. `from_b`: the higher one sent it.
 `last_ns`: of a row for several records, the latest of their times. `framed_run`: true or null. For the others see
 `udfs.tcp.connections.Segment`."""
 
@@ -65,6 +69,7 @@ connection's segments, among which it is sorted."""
 _FRAGMENT = {
     "key": BINARY,
     "frame": LONG,
+    "order": LONG,
     "time_ns": LONG,
     "offset": LONG,
     "more": BOOL,
@@ -78,6 +83,8 @@ TIMES = {
     "first_captured_at": "first_ns",
     "last_captured_at": "last_ns",
     "connection_last_at": "connection_last_ns",
+    "receiver_last_at": "receiver_last_ns",
+    "ended_at": "ended_ns",
     "window_shut_at": "window_shut_from_ns",
     "ingested_at": "ingested_ns",
 }
@@ -96,6 +103,8 @@ class Counted(StrEnum):
 
     SEGMENT = "segment"
     OTHER = "other"
+    TO_PORT = "to_port"
+    CUT = "cut"
 
 
 EXTRACTED = row(
@@ -105,12 +114,14 @@ EXTRACTED = row(
     fragment=row(**_FRAGMENT),
     fault=_made_row(QUARANTINE, "capture_id", "stream_id"),
     count=NOT_JUDGED.value_type,
+    ping=row(time_ns=LONG, endpoints=BINARY, cookie=LONG),
 )
 """The rows of a split, or of reassembled IP fragments, with the rank of their capture.
 
 `run_packets`: the packets of a framed run (FRAMED_PACKETS as an Arrow stream), which are not shuffled; it stands beside
-the run's `segment`. `fault`: a fault of the file or of a record. `count`: how many records are MSMQ segments, other
-traffic, or traffic that is `not_judged`.
+the run's `segment`. `fault`: a fault of the file or of a record. `count`: how many records are MSMQ segments (and, of
+these, went to an MSMQ port, or were cut), other traffic, or traffic that is `not_judged`. `ping`: a request or an
+answer; see `udfs.network.dissect.Pings`.
 """
 
 PACKET = _made_row(PACKETS)
@@ -135,14 +146,26 @@ bytes or, with `rewind`, from an earlier state; its other rows do not count."""
 
 _PLACE = {"first_ns": LONG, "last_ns": LONG, "capture_id": STRING}
 
+ORDER = ("capture", "order", "frame")
+"""The order in which the records of captures are taken."""
+
 CAPTURE_ID = row(capture=LONG, capture_id=STRING)
 """A capture's rank and identifier."""
 
 FILE = row(uri=STRING)
 """A file to index."""
 
-SPLIT = row(capture=LONG, capture_id=STRING, uri=STRING, compression=STRING, cursor=STRING, stop=LONG)
-"""A byte range of a capture."""
+SPLIT = row(
+    capture=LONG,
+    capture_id=STRING,
+    uri=STRING,
+    compression=STRING,
+    cursor=STRING,
+    stop=LONG,
+    by_time=BOOL,
+    clock_steps=CLOCK_STEPS,
+)
+"""A byte range of a capture. `clock_steps`: only where the capture is read `by_time`."""
 
 CAPTURE = _made_row(CAPTURES)
 """A row of `captures` before it is written."""

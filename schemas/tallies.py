@@ -1,6 +1,6 @@
 """The tables that let a replay keep what it need not judge again: sums of each sequence, and findings on messages."""
 
-from schemas.outcomes import OUTCOME_COUNTS, SCOPE_KEY, SOURCE
+from schemas.outcomes import NOT_READ_SINCE, OUTCOME_COUNTS, SCOPE_KEY, SOURCE
 from schemas.replay import FINDINGS, VERDICT_COUNTS
 from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U64, Column, Table, array
 
@@ -51,6 +51,7 @@ TALLIES = Table(
         *_ENDS,
         *_STATES,
         *OUTCOME_COUNTS,
+        NOT_READ_SINCE,
         Column("delivered_arrivals", LONG, "Arrivals of delivered messages."),
         Column(
             "next_resend_at", TIMESTAMP, "The first next_resend_at of its messages in outcomes, UTC; null for none."

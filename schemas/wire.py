@@ -15,6 +15,12 @@ from typing import NamedTuple
 VERSION = 0x10
 SIGNATURE = 0x524F494C  # the bytes "LIOR"
 TCP_PORT = 1801
+PING_PORT = 3527
+"""UDP port of the Ping Packet of [MS-MQQB] 2.2.7."""
+PING_BYTES = 24
+PING_SIGNATURE = 0x5548
+PING_PATIENCE_NS = 1_000_000_000
+"""How long the sender of a ping waits for the answer ([MS-MQQB] 3.1.2.9)."""
 MAX_PACKET_SIZE = 0x400000
 UNLIMITED = 0xFFFFFFFF  # a time without limit
 LATEST_ORDER_ACK_MS = 10_500  # MaximumOrderAckDelay and OrderAckTimeout, [MS-MQQB] 3.1.3.2
@@ -74,7 +80,10 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class Field:
-    """A field: an empty struct code means variable length; an optional field is present only `when` bits say so."""
+    """A field: an empty struct code means variable length; an optional field is present only `when` bits say so.
+
+    `null` is the value that stands for none: the column is null there.
+    """
 
     name: str
     code: str
@@ -85,6 +94,7 @@ class Field:
     bits: tuple[Bits, ...] = ()
     when: Condition | None = None
     names: type[IntEnum] | None = None
+    null: int | bytes | None = None
 
     @cached_property
     def attribute(self) -> str:
@@ -256,8 +266,9 @@ BASE_HEADER = Header(
             "TimeToReachQueue",
             "I",
             "time_to_reach_queue",
-            "Seconds allowed to reach the destination queue manager; 4294967295 is no limit.",
+            "Seconds allowed to reach the destination queue manager; null is no limit (4294967295 in the packet).",
             default=UNLIMITED,
+            null=UNLIMITED,
         ),
     ),
 )
@@ -326,8 +337,9 @@ USER_HEADER = Header(
             "TimeToBeReceived",
             "I",
             "time_to_be_received",
-            "Seconds until the message expires in its queue; 4294967295 is no limit.",
+            "Seconds until the message expires in its queue; null is no limit (4294967295 in the packet).",
             default=UNLIMITED,
+            null=UNLIMITED,
         ),
         Field("SentTime", "I", "sent_at", "Send time by the sender's clock, UTC.", Kind.TIME),
         Field("MessageID", "I", "message_id_ordinal", "The message's number at its source queue manager."),
@@ -426,9 +438,10 @@ MESSAGE_PROPERTIES_HEADER = Header(
             "CorrelationID",
             "20s",
             "correlation_id",
-            "Application-defined; in an acknowledgment, the acknowledged message.",
+            "Application-defined; in an acknowledgment, the acknowledged message. Null where all its bytes are 0.",
             Kind.MESSAGE_ID,
             bytes(20),
+            null=bytes(20),
         ),
         Field("BodyType", "I", "body_type", "VARTYPE of the body, [MS-MQMQ] 2.2.12; informative."),
         Field("ApplicationTag", "I", "application_tag", "Application-defined."),

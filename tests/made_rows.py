@@ -18,7 +18,6 @@ from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES
 from schemas.table import Table
 from schemas.tables import INGESTED
-from schemas.wire import UNLIMITED
 from udfs.derive.columns import UTC as _US
 from udfs.derive.frames import to_arrow, to_frame
 from udfs.derive.replay.ends import NULL_GUID
@@ -243,8 +242,8 @@ def _message() -> dict[str, pl.Expr]:
         "application_tag": pl.lit(0),
         "extension_size": pl.lit(0),
         "sent_at": at - pl.duration(seconds=1),
-        "time_to_reach_queue": pl.lit(UNLIMITED),
-        "time_to_be_received": pl.lit(UNLIMITED),
+        "time_to_reach_queue": pl.lit(None, pl.Int64),
+        "time_to_be_received": pl.lit(None, pl.Int64),
     }
 
 

@@ -40,7 +40,8 @@ STORIES: dict[str, Sequence[tuple[Branch, tuple[tuple[int, Fault], ...], int]]] 
 """Mornings of the demonstration: with a clone, with a branch that is stuck, with both, and with neither."""
 OF_CONNECTIONS = {K.CANNOT_CONNECT, K.WINDOW_STALLED, K.NOT_RECEIVED_BY_APPLICATION, K.TWO_ADDRESSES}
 """Kinds of findings of which the truth says which senders have them."""
-_FIGURES = ("lost", "pending", "repaired", "expired")
+_FIGURES = {"lost": "lost_messages", "pending": "pending", "repaired": "repaired", "expired": "expired"}
+"""Figures of the truth, and the columns of `incidents` that have them."""
 _LATE = timedelta(seconds=1)
 """By how much a message can be captured before all that precedes it on its stream, which the truth waits for."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -164,9 +165,9 @@ class Told:
             elif any(row[name] for name in _FIGURES):
                 yield f"no incident tells of sequence {row['id']}"
         for incident, truth in zip(found, sequences, strict=True):
-            for name in _FIGURES:
-                if incident[name] != sum(row[name] for row in truth):
-                    yield f"{incident[name]} {name}, not {sum(row[name] for row in truth)}"
+            for name, column in _FIGURES.items():
+                if incident[column] != sum(row[name] for row in truth):
+                    yield f"{incident[column]} {name}, not {sum(row[name] for row in truth)}"
             going_on = any(row["ongoing"] for row in truth)
             # Of one address, a reader cannot tell whether it is one machine that is past what it sent before.
             may_be_two = incident["ongoing"] and incident["cause"] == "number_reused" and len(incident["senders"]) == 1

@@ -34,7 +34,7 @@ def morning_tables(captures: Path) -> Tables:
     pending = (row for row in outcomes if row["outcome"] == "pending")
     for row in sorted(pending, key=lambda row: row["first_seen_at"])[-2:]:
         row["destination_queue"] = STOCK
-    next(row for row in incidents if row["lost"])["destination_queues"].append(STOCK)
+    next(row for row in incidents if row["lost_messages"])["destination_queues"].append(STOCK)
     return tables | {
         name: pl.DataFrame(rows, tables[name].schema)
         for name, rows in (("outcomes", outcomes), ("incidents", incidents))
@@ -62,7 +62,7 @@ def hostile(tables: Tables) -> Tables:
 
 def names_of(tables: Tables) -> Names:
     """Returns names for the machines of the clone and for the hub, and for one queue."""
-    cloned = next(row for row in tables["incidents"].to_dicts() if row["lost"])
+    cloned = next(row for row in tables["incidents"].to_dicts() if row["lost_messages"])
     sender, hub = cloned["session_id"].split("->")
     return Names({sender: "West", COPY: "Spare", hub: "Hub"}, {STOCK.lower(): "Shelves"})
 

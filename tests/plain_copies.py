@@ -4,7 +4,7 @@ Every byte of a copy is put at its place in the stream that counts; what is ther
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 from statistics import median
 from typing import Any, NamedTuple
@@ -56,7 +56,8 @@ def identity(name: str, row: Row) -> tuple[Any, ...] | None:
         return None  # the same on every connection of two queue managers
     numbers = row["tx_sequence_id"], row["tx_sequence_number"]
     if name == "acks":
-        return (name, row["ack_type"], row["source_queue_manager"], *numbers, row.get("acknowledged_message_id"))
+        own = row.get("message_id"), row["ack_type"], row["source_queue_manager"]
+        return (name, *own, *numbers, row.get("acknowledged_message_id"))
     return (name, row["message_id"], row.get("sent_at"), *numbers, row["previous_tx_sequence_number"])
 
 
@@ -68,6 +69,18 @@ class Connection:
         self.streams: dict[bool, Row] = {}
         self.packets: dict[bool, list[tuple[int, tuple[Any, ...]]]] = {True: [], False: []}
         self.established: tuple[Any, ...] | None = None
+        self.greetings: dict[bool, int] = {}
+        """Where the EstablishConnection of each direction stands."""
+        self.begun: list[int] = []
+        """When these were captured."""
+        self.times: dict[tuple[bool, int], int | None] = {}
+        """When the packets were captured, by direction and offset."""
+        self.captures: set[str] = set()
+
+    @property
+    def endpoints(self) -> str:
+        """Addresses and ports of both sides."""
+        return self.name.partition("#")[0]
 
     @property
     def addresses(self) -> tuple[str, str]:
@@ -101,10 +114,14 @@ def connections(tables: Rows) -> list[Connection]:
             if row["stream_id"] not in place:
                 continue
             connection, way = place[row["stream_id"]]
+            connection.times[way, row["stream_offset"]] = row["captured_ns"]
+            connection.captures |= {row["capture_id"]} - {None}
             if packet := identity(name, row):
                 connection.packets[way].append((row["stream_offset"], packet))
             elif row.get("time_stamp_ms") is not None:
                 connection.established = row["client_guid"], row["time_stamp_ms"]
+                connection.greetings[way] = row["stream_offset"]
+                connection.begun.append(row["captured_ns"])
     return list(found.values())
 
 
@@ -113,6 +130,8 @@ class Difference(NamedTuple):
 
     ahead: dict[bool, int | None]
     share: float
+    apart_s: int = 0
+    """How many whole seconds lie between them, at least."""
 
 
 def difference(copy: Connection, other: Connection) -> Difference | None:
@@ -123,7 +142,7 @@ def difference(copy: Connection, other: Connection) -> Difference | None:
     ahead: dict[bool, int | None] = {True: 0, False: 0}
     if all(a is not None and b is not None for a, b in begun):
         return Difference(ahead, 2)
-    if copy.addresses == other.addresses:
+    if copy.addresses == other.addresses or all(a is not None for a, _ in begun):
         return None
     same = 0
     for way in (True, False):
@@ -138,7 +157,108 @@ def difference(copy: Connection, other: Connection) -> Difference | None:
         same += 0 if best is None else len(counts[best])
         ahead[way] = best
     most = max(sum(map(len, one.packets.values())) for one in (copy, other))
-    return Difference(ahead, same / most) if 2 * same > most else None
+    return Difference(ahead, same / most, apart_s(copy, other, ahead)) if 2 * same > most else None
+
+
+def apart_s(copy: Connection, other: Connection, ahead: dict[bool, int | None]) -> int:
+    """How many whole seconds lie between the same packets, at least."""
+    same = (one for way, step in ahead.items() if step is not None for one in common(copy, other, way).get(step, []))
+    return min((abs(late_s) for _, _, late_s in same if late_s is not None), default=0)
+
+
+def common(copy: Connection, other: Connection, way: bool) -> dict[int, list[tuple[int, bool, int | None]]]:
+    """The packets that are the same, by how much offsets are higher in the copy.
+
+    That is their offset in it, whether they acknowledge, and how many whole seconds later they are there.
+    """
+    counts: dict[int, dict[int, tuple[int, bool, int | None]]] = defaultdict(dict)
+    places = defaultdict(list)
+    for there, packet in other.packets[way]:
+        places[packet].append(there)
+    for offset, packet in copy.packets[way]:
+        for there in places[packet]:
+            ns = copy.times[way, offset], other.times[way, there]
+            late_s = None if None in ns else (ns[0] - ns[1]) // 10**9  # type: ignore[operator]
+            counts[offset - there][offset] = offset, packet[0] == "acks", late_s
+    return {step: list(found.values()) for step, found in counts.items()}
+
+
+class Renumbered(NamedTuple):
+    """A pair of connections that a firewall may have renumbered, how much later one is, and whether that is sure."""
+
+    pair: tuple[str, str]
+    ahead: dict[bool, int | None]
+    late_s: int | None
+    is_sure: bool
+
+
+def renumbered(near: Iterable[tuple[Connection, Connection]]) -> dict[tuple[str, str], Difference]:
+    """The pairs of connections that a firewall renumbered, of all that have a packet in common."""
+    alike = [pair for pair in near if _may_pass(*pair)]
+    pairs = [(a, b) for a, b in alike if a.name < b.name and a.established and a.established == b.established]
+    pairs = [(a, b) for a, b in pairs if None in _begun(a, b) or any(x != y for x, y in _begun(a, b))]
+    candidates = [one for a, b in pairs if (one := _as_renumbered(a, b, in_part=False))]
+    vague: dict[str, list[tuple[float, int, str, Renumbered]]] = defaultdict(list)
+    for a, b in alike:
+        knows = a.established and None not in (a.seq(True), a.seq(False))
+        if (a.established and b.established) or knows:
+            continue
+        share = _share(a, b)
+        one = _as_renumbered(a, b, in_part=True)
+        if share > 0.5:
+            apart = apart_s(a, b, {way: _likeliest(a, b, way) for way in (True, False)})
+            vague[a.name].append((share, -apart, b.name, one))  # type: ignore[arg-type]
+    candidates += [one for pairs_of in vague.values() if (one := max(pairs_of, key=lambda of: of[:3])[3])]
+    trusted = {one.late_s for one in candidates if one.is_sure and one.late_s is not None}
+    known = {0, -1} | trusted | {-1 - one for one in trusted}
+    return {
+        one.pair: Difference(one.ahead, 2)
+        for one in candidates
+        if one.late_s is not None and any(abs(one.late_s - at) <= 1 for at in known)
+    }
+
+
+def _may_pass(a: Connection, b: Connection) -> bool:
+    return a.addresses != b.addresses or a.endpoints == b.endpoints
+
+
+def _begun(a: Connection, b: Connection) -> list[Any]:
+    seqs = [(a.seq(way), b.seq(way)) for way in (True, False)]
+    return [None if None in pair else pair for pair in seqs]
+
+
+def _likeliest(a: Connection, b: Connection, way: bool) -> int | None:
+    steps = common(a, b, way)
+    return max(steps, key=lambda step: (len(steps[step]), -abs(step), step), default=None)
+
+
+def _share(a: Connection, b: Connection) -> float:
+    same = sum(max(map(len, common(a, b, way).values()), default=0) for way in (True, False))
+    return same / max(1, *(sum(map(len, one.packets.values())) for one in (a, b)))
+
+
+def _as_renumbered(a: Connection, b: Connection, *, in_part: bool) -> Renumbered | None:
+    ahead: dict[bool, int | None] = {}
+    for way in (True, False):
+        ahead[way] = _likeliest(a, b, way)
+        if not in_part and way in a.greetings and way in b.greetings:
+            ahead[way] = a.greetings[way] - b.greetings[way]
+        elif not in_part and None not in _begun(a, b):
+            ahead[way] = 0
+    same = [one for way, step in ahead.items() if step is not None for one in common(a, b, way).get(step, [])]
+    few = min(sum(map(len, one.packets.values())) for one in (a, b))
+    if not same and not few:
+        first, second = (min(one.begun) if one.begun else None for one in (a, b))
+        late = None if first is None or second is None else (first - second) // 10**9
+        return Renumbered((a.name, b.name), ahead, late, False)
+    seconds = [late for _, _, late in same if late is not None]
+    if 2 * len(same) <= few or not seconds:
+        return None
+    late_s = max(sorted(set(seconds)), key=lambda one: (seconds.count(one), one))
+    together = sum(abs(one - late_s) <= 1 for one in seconds)
+    if 2 * together <= len(same):
+        return None
+    return Renumbered((a.name, b.name), ahead, late_s, any(is_ack for _, is_ack, _ in same))
 
 
 def copies(tables: Rows) -> dict[str, Copy]:
@@ -151,21 +271,35 @@ def copies(tables: Rows) -> dict[str, Copy]:
             known[connection.established].append(connection)
     near = {(a.name, b.name): (a, b) for sharing in known.values() for a, b in permutations(sharing, 2)}
     pairs = {names: step for names, (a, b) in near.items() if (step := difference(a, b)) is not None}
-    likest = {copy: max((step.share, other) for (x, other), step in pairs.items() if x == copy) for copy, _ in pairs}
-    pairs = {names: step for names, step in pairs.items() if step.share in (2, likest[names[0]][0])}
+    likest = {
+        copy: max((step.share, -step.apart_s, other) for (x, other), step in pairs.items() if x == copy)
+        for copy, _ in pairs
+    }
+    pairs = {
+        names: step
+        for names, step in pairs.items()
+        if step.share == 2 or (step.share, -step.apart_s, names[1]) == likest[names[0]]
+    }
     pairs |= {
         (b, a): Difference({way: None if n is None else -n for way, n in step.ahead.items()}, step.share)
         for (a, b), step in pairs.items()
     }
+    for (a, b), step in renumbered(near.values()).items():
+        for pair, sign in (((a, b), 1), ((b, a), -1)):
+            pairs.setdefault(
+                pair, Difference({way: None if n is None else sign * n for way, n in step.ahead.items()}, 2)
+            )
     named = {connection.name: connection for connection in found}
-    sides: dict[tuple[str, str], list[Connection]] = defaultdict(list)
+    tap = taps([(named[a], named[b]) for a, b in pairs])
+    sides: dict[tuple[Any, ...], list[Connection]] = defaultdict(list)
     for name in {name for names in pairs for name in names}:
-        sides[named[name].addresses].append(named[name])
+        sides[named[name].addresses, tap.get(name)].append(named[name])
 
     def rank(name: str) -> tuple[Any, ...]:
         own = named[name]
-        every = [sum(fault) for fault in zip(*(one.faults for one in sides[own.addresses]), strict=True)]
-        return every, own.addresses, own.faults, name
+        of_side = sides[own.addresses, tap.get(name)]
+        every = [sum(fault) for fault in zip(*(one.faults for one in of_side), strict=True)]
+        return every, own.addresses, tap.get(name, ""), own.faults, name
 
     result = {}
     for name in {copy for copy, _ in pairs}:
@@ -175,6 +309,16 @@ def copies(tables: Rows) -> dict[str, Copy]:
                 if way in named[best].streams:
                     result[row["stream_id"]] = Copy(named[best].streams[way]["stream_id"], pairs[name, best].ahead[way])
     return result
+
+
+def taps(pairs: list[tuple[Connection, Connection]]) -> dict[str, str]:
+    """Where each connection was captured that is a copy of one between the same endpoints."""
+    alike = [one for a, b in pairs if a.endpoints == b.endpoints for one in (a, b) if one.captures]
+    groups: list[set[str]] = []
+    for one in alike:
+        touching = [group for group in groups if group & one.captures]
+        groups = [group for group in groups if group not in touching] + [set.union(one.captures, *touching)]
+    return {one.name: min(group) for one in alike for group in groups if group & one.captures}
 
 
 def once(tables: Rows) -> tuple[Rows, dict[Key, Key]]:

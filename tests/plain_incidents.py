@@ -181,6 +181,7 @@ def incident(story: list[Trouble]) -> Row:
     concerned = [event.began_at for event in events if event.row and event.shows in of_outcome[outcome]]
     began = min((at for at in concerned if at is not None), default=min(trouble.began_at for trouble in story))
     identity = f"{first['scope_key']} {int(first['tx_sequence_id'])}"
+    figures["lost_messages"] = figures.pop("lost")
     return figures | {
         "incident_id": hashlib.sha256(identity.encode()).hexdigest()[:16],
         "cause": cause[0],
@@ -196,7 +197,7 @@ def incident(story: list[Trouble]) -> Row:
         "began_at": began,
         "ended_at": max(trouble.ended_at for trouble in story),
         "last_captured_at": max(trouble.sequence["last_captured_at"] for trouble in story),
-        "stuck": stuck,
+        "stuck_messages": stuck,
         "findings": sum(event.row is None for event in events),
         "witness": worst.witness,
     }

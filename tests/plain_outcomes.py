@@ -20,9 +20,11 @@ Run = tuple[str, int, str, int, int]
 
 
 def is_firm(row: Row) -> bool:
-    """Whether the verdict is one, and does not rest on an assumed state: from 0, every lower state accepts."""
+    """Whether the verdict is one, and rests neither on an assumed state, from 0 any accepts, nor on clocks alone."""
     from_zero = row["accepted"] and row["previous_tx_sequence_number"] == 0
-    return row["accepted"] is not None and (from_zero or not row["assumed"]) and not row.get("cut_off")
+    by_clocks = row.get("reason") == "clocks_differ"
+    is_known = row["accepted"] is not None and not by_clocks and not row.get("cut_off")
+    return is_known and (from_zero or not row["assumed"])
 
 
 def assumed(rows: Iterable[Row]) -> Iterator[bool]:
@@ -169,7 +171,11 @@ class Scope:
         only_duplicates = all(row["verdict"] == "duplicate" for row in rows)
         refused = not accepted and not doubtful and not only_duplicates
         taken = [(row["replay_order"], row["message_id"]) for row in others if row["accepted"] and is_firm(row)]
-        of_other = elsewhere and rows[0]["message_id"] == min(taken)[1]
+        perhaps = (row for row in others if not is_firm(row))
+        perhaps_taken = [
+            row["message_id"] for row in perhaps if row["accepted"] is not False or row.get("reason") == "clocks_differ"
+        ]
+        of_other = not accepted and rows[0]["message_id"] in ([min(taken)[1]] if elsewhere else perhaps_taken)
         final = 0 if of_other else max((row["final_ack_class"] or 0 for row in rows), default=0)
         kind = final & 0xC000
         if any(row["evidence"] == "contradicted" or row.get("in_vain") for row in rows):
@@ -194,11 +200,11 @@ class Scope:
             return "delivered_by_acknowledgment"
         if elsewhere:
             return "displaced"
-        perhaps = any(not is_firm(row) and row["accepted"] is not False for message in in_slot for row in message)
-        confirmed = any(row["evidence"] == "confirmed" for row in rows)
-        if only_duplicates and not perhaps and (kind == 0x4000 or (confirmed and alone)):
+        may_be = any(not is_firm(row) and row["accepted"] is not False for message in in_slot for row in message)
+        is_confirmed = any(row["evidence"] == "confirmed" for row in rows)
+        if only_duplicates and not may_be and (kind == 0x4000 or (is_confirmed and alone)):
             return "delivered_before_capture"
-        if not refused or perhaps:
+        if not refused or may_be:
             return "unknown"
         return self._refused(slot, rows)
 
@@ -237,12 +243,15 @@ def scopes_of(verdicts: list[Row]) -> dict[str, list[Row]]:
 
 
 def outcomes(
-    verdicts: list[Row], not_arrived: Collection[tuple[str, int]] = (), said: Answers | None = None
+    verdicts: list[Row],
+    not_arrived: Collection[tuple[str, int]] = (),
+    said: Answers | None = None,
+    still_open: Collection[str] = (),
 ) -> tuple[dict[Message, str], set[Run]]:
     """The outcome of every message, `delivered` ones included, and the runs of numbers that have one.
 
     `not_arrived` are the keys of packets that were captured, but that TCP never acknowledged, `said` is what else the
-    tables say of answers.
+    tables say of answers, and `still_open` are streams of connections that did not end.
     """
     times: dict[tuple[str, str, int], int] = defaultdict(int)
     for row in verdicts:
@@ -259,6 +268,7 @@ def outcomes(
             for arrivals in messages.values():
                 alone, first = len(arrivals) == 1, arrivals[0]
                 cut = (first["stream_id"], first["stream_offset"]) in not_arrived
+                cut = cut and first["stream_id"] not in still_open
                 first["cut_off"] = alone and cut and first["covered_at"] is None
                 for arrival in arrivals:
                     arrival["in_vain"] = (

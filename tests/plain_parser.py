@@ -26,7 +26,7 @@ def parse(data: bytes) -> Row:
         "tracing": bool(flags & 256),
         "signature": signature,
         "packet_size": size,
-        "time_to_reach_queue": reach,
+        "time_to_reach_queue": None if reach == 0xFFFFFFFF else reach,
     }
     if flags & 8:
         assert len(data) == size
@@ -86,7 +86,7 @@ def user_shaped(data: bytes, base_flags: int) -> Row:
     row: Row = {
         "source_queue_manager": guid(source),
         "queue_manager_address": guid(address),
-        "time_to_be_received": receive,
+        "time_to_be_received": None if receive == 0xFFFFFFFF else receive,
         "sent_at": datetime.fromtimestamp(sent, UTC),
         "message_id_ordinal": message_id,
         "message_id": f"{guid(source)}\\{message_id}",
@@ -231,7 +231,9 @@ def properties(data: bytes, at: int) -> tuple[Row, int]:
         "negative_receive_ack": bool(flags & 8),
         "label_length": units,
         "message_class": code,
-        "correlation_id": f"{guid(correlation[:16])}\\{int.from_bytes(correlation[16:], 'little')}",
+        "correlation_id": f"{guid(correlation[:16])}\\{int.from_bytes(correlation[16:], 'little')}"
+        if any(correlation)
+        else None,
         "body_type": body_type,
         "application_tag": tag,
         "body_size": size,

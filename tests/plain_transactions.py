@@ -99,14 +99,15 @@ def described(use: list[Row]) -> Row:
     same = ("session_id", "scope_key", "destination_queue", "tx_sequence_id")
     return {name: first[name] for name in same} | {
         "messages": len(use),
-        "accepted": sum(row["times_accepted"] > 0 for row in use),
-        "lost": fates["lost"],
+        "accepted_messages": sum(row["times_accepted"] > 0 for row in use),
+        "lost_messages": fates["lost"],
         "pending": fates["pending"],
         "partly_delivered": 0 < fates["delivered"] < fates["delivered"] + fates["lost"] + fates["pending"],
+        "message_key": str(first["content_hash"]),
         "torn": not (has_first and has_last),
         "torn_by_sender": True if no_first or no_last else False if has_first and has_last else None,
         "first_message_id": f"{source}\\{first['ordinal']}",
-        "witness": [f"{stream}@{offset}" for stream, offset in filter(None, shown)],
+        "witness_keys": [f"{stream}@{offset}" for stream, offset in filter(None, shown)],
         "first_captured_at": min(times, default=None),
         "last_captured_at": max(times, default=None),
     }

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from plain_finding import Row, Rows
-from plain_watched import order_acks, watched
+from plain_watched import counting_ends, order_acks, watched
 
 LATEST_NS = 10_500 * 1_000_000
 WAITS_S = (30, 30, 30, 300, 300, 300, 1_800, 1_800, 1_800, 21_600)
@@ -26,7 +26,7 @@ class Answers(NamedTuple):
     until_ns: dict[str, int]
     """When the sender of each stream was heard last, on any stream."""
     heard_ns: dict[str, int]
-    """The same of its receiver."""
+    """When any segment of its receiver was captured last, on any stream."""
     acked: dict[tuple[str, str], int]
     """The highest sequence that was acknowledged, by session and source."""
     states: dict[str, int]
@@ -51,9 +51,11 @@ def answers(tables: Rows) -> Answers:
         due = due and any(ack["captured_ns"] < row["captured_ns"] + LATEST_NS for ack in acks)
         if row["accepted"] and row["acknowledged_at"] is None and whole and due and row["evidence"] != "contradicted":
             overdue.add(key_of(row))
-    until: dict[str, int] = defaultdict(int)
+    until, heard = defaultdict[str, int](int), defaultdict[str, int](int)
     for row in tables["stream_ends"]:
         until[row["sender"]] = max(until[row["sender"]], row["last_ns"] or 0)
+        for machine, ns in ((row["sender"], row["last_ns"]), (row["receiver"], row["receiver_last_ns"])):
+            heard[machine] = max(heard[machine], ns or 0)
     ends = {row["stream_id"]: row for row in tables["stream_ends"]}
     times: dict[tuple[str, int, tuple[object, ...]], list[int]] = defaultdict(list)
     for row in verdicts:
@@ -78,7 +80,7 @@ def answers(tables: Rows) -> Answers:
         overdue,
         set(in_vain(tables)),
         {stream: until[end["sender"]] for stream, end in ends.items()},
-        {stream: until.get(end["receiver"], 0) for stream, end in ends.items()},
+        {stream: heard[end["receiver"]] for stream, end in ends.items()},
         acked,
         states,
         longest,
@@ -146,3 +148,33 @@ def is_unacknowledged(rows: list[Row], said: Answers, cut: Iterable[Key], is_fir
     wait_us = max(wait_us, said.longest_us[rows[0]["scope_key"], int(rows[0]["tx_sequence_id"])])
     until = max(said.until_ns.get(row["stream_id"], 0) for row in rows)
     return until // 1000 <= times[-1] + wait_us
+
+
+def closed_by_receiver(tables: Rows) -> set[tuple[str, int]]:
+    """Scope and sequence of messages never acknowledged, where the receiver ended the last three connections early.
+
+    That is right after messages, and before it sent a SessionAck; who sends the first FIN or RST ends a connection.
+    """
+    connections = {row["stream_id"]: row["connection_id"] for row in tables["stream_ends"]}
+    answered = {connections.get(row["stream_id"]) for row in tables["session_acks"]}
+    streams = {row["stream_id"]: row for row in tables["streams"]}
+    ended: dict[str, list[bool]] = defaultdict(list)
+    for end in sorted(counting_ends(tables).values(), key=lambda row: (row["first_ns"] is not None, row["first_ns"])):
+        row = streams[end["stream_id"]]
+        timed = row["ended_at"] is not None and row["last_captured_at"] is not None
+        soon = timed and (us(row["ended_at"]) - us(row["last_captured_at"])) * 1000 < LATEST_NS
+        taken = row["acked_bytes"] is not None and end["connection_id"] not in answered
+        ended[end["session_id"]].append(bool(soon and taken and row["ended_by_receiver"]))
+    doubted: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in tables["outcomes"]:
+        if row["arrivals"] and row["outcome"] in ("unacknowledged", "contradicted", "unknown"):
+            doubted[row["scope_key"], int(row["tx_sequence_id"])].append(row)
+    found = set()
+    for sequence, rows in doubted.items():
+        first = min(
+            rows, key=lambda row: (row["first_seen_at"] is not None, row["first_seen_at"], row["tx_sequence_number"])
+        )
+        last = ended[first["session_id"]][-3:]
+        if len(last) == 3 and all(last) and any(row["outcome"] == "unacknowledged" for row in rows):
+            found.add(sequence)
+    return found

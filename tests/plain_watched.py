@@ -25,11 +25,20 @@ def senders_of_sessions(tables: Rows) -> dict[str, set[str]]:
 
 def order_acks(tables: Rows) -> dict[Pair, list[Row]]:
     """Returns the OrderAcks of each receiver to each original sender."""
+    return {
+        pair: chosen
+        for pair, rows in acknowledged_pairs(tables).items()
+        if (chosen := [row for row in rows if row["ack_type"] == "order_ack"])
+    }
+
+
+def acknowledged_pairs(tables: Rows) -> dict[Pair, list[Row]]:
+    """Returns the OrderAcks and FinalAcks of each receiver to each original sender."""
     ends = {row["stream_id"]: row for row in tables["stream_ends"]}
     found: dict[Pair, list[Row]] = defaultdict(list)
     senders = senders_of_sessions(tables)
     for row in tables["acks"]:
-        if row["ack_type"] == "order_ack" and row["captured_ns"] is not None and row["stream_id"] in ends:
+        if row["captured_ns"] is not None and row["stream_id"] in ends:
             end = ends[row["stream_id"]]
             for pair in addressees(row, end["sender"], end["receiver"], end["receiver_guid"], senders):
                 found[pair].append(row)

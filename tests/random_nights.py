@@ -151,6 +151,7 @@ class Session:
             queue_manager_address=rng.choice([NULL, NULL, NULL, self.receiver, "elsewhere"]),
             transactional=rng.random() < 0.98, body_encrypted=message[1] % 3 == 0,
             label=rng.choice("aaab") if rng.random() < 0.1 else "a",
+            tx_final_ack_required=message[1] % 4 == 1, negative_source_journal=message[1] % 9 == 0,
         )  # fmt: skip
 
     def place(self, stream: str) -> tuple[str, int]:

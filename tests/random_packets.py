@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jobs.simulator import build
 from schemas.ingest import PACKETS
 from schemas.messages import DECODED_TABLES, NOT_IN_RAW
-from schemas.wire import QueueType
+from schemas.wire import UNLIMITED, QueueType
 from udfs.msmq import layout
 from udfs.msmq.batch import PacketBatch
 from udfs.msmq.decode import DecodedBatch
@@ -22,6 +22,7 @@ from udfs.msmq.header_types import DTYPES
 from udfs.msmq.layout import PACKET_TYPES
 from udfs.msmq.reference import ParsedPacket
 
+T = TypeVar("T", int, bytes)
 Stored = tuple[bytes, bytes | None, int]
 GUIDS = [UUID(int=random.Random(seed).getrandbits(128)) for seed in range(6)]
 NAMES = ["OS:srv1\\private$\\tx", "TCP:10.0.0.5\\PRIVATE$\\order_queue$", "DIRECT=OS:a\\b", "OS:größe\\😀", ""]
@@ -56,6 +57,12 @@ def _security(rng: random.Random) -> build.Security:
     )
 
 
+def _sometimes(none: T, drawn: T) -> T:
+    """Returns one of the two, by what was drawn: choosing draws nothing more."""
+    parity = drawn if isinstance(drawn, int) else drawn[0]
+    return none if parity % 2 else drawn
+
+
 def user_message(rng: random.Random, parts: Sequence[str]) -> bytes:
     """Returns a UserMessage with exactly these optional parts; everything else is random."""
     number = rng.choice([0, 1, 2, (1 << 32) - 1, rng.randrange(1 << 32)])
@@ -79,8 +86,8 @@ def user_message(rng: random.Random, parts: Sequence[str]) -> bytes:
         transaction_id=rng.randrange(1 << 20),
         connector_qm_guid=rng.choice(GUIDS) if "connector_qm" in parts else None,
         sent_time=rng.randrange(1 << 32),
-        time_to_be_received=rng.randrange(1 << 32),
-        time_to_reach_queue=rng.randrange(1 << 32),
+        time_to_be_received=_sometimes(UNLIMITED, rng.randrange(1 << 32)),
+        time_to_reach_queue=_sometimes(UNLIMITED, rng.randrange(1 << 32)),
         delivery_mode=rng.randrange(4),
         priority=rng.randrange(8),
         hop_count=rng.randrange(32),
@@ -90,7 +97,7 @@ def user_message(rng: random.Random, parts: Sequence[str]) -> bytes:
         allocation_body_size=rng.choice([None, None, len(body) + rng.randrange(9)]),
         message_class=rng.choice([0, 0, 1, 2, 0xFF, 0x4000, 0x8001, 0xC002, rng.randrange(1 << 16)]),
         ack_flags=rng.choice([0, 0, 1, 15, rng.randrange(256)]),
-        correlation_id=rng.randbytes(20),
+        correlation_id=_sometimes(bytes(20), rng.randbytes(20)),
         body_type=rng.choice([0, 8, 0x1011, 0x2011, rng.randrange(1 << 32)]),
         application_tag=rng.randrange(1 << 32),
         extension=rng.randbytes(rng.randrange(1, 7)) if "extension" in parts else b"",

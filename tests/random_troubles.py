@@ -7,11 +7,9 @@ from typing import Any
 from random_nights import night
 from replay_tables import T0, Tables
 
-from schemas.wire import UNLIMITED
-
 US = 1_000
 SECOND_US = 1_000_000
-LIMITS = (*[UNLIMITED] * 6, 60, 1, None)
+LIMITS = (*[None] * 6, 60, 1, None)
 Row = dict[str, Any]
 
 
@@ -70,8 +68,15 @@ def as_sent(rng: random.Random, row: Row) -> Row:
 def as_watched(rng: random.Random, both: list[Row], last_ns: int) -> None:
     """Says how long a connection was seen, and what is missing of it."""
     ends_at = last_ns // US + rng.choice([0, 5, 20, 120, 300]) * SECOND_US
+    by_initiator = rng.choice([*[False] * 8, True, None])
     for row in both:
-        row |= {"connection_last_at": ends_at, "last_captured_at": ends_at}
+        row |= {
+            "connection_last_at": ends_at,
+            "last_captured_at": ends_at,
+            "acked_bytes": rng.choice([1000] * 9 + [None]),
+        }
+        row["ended_by_receiver"] = None if by_initiator is None else by_initiator is not row["from_initiator"]
+        row["ended_at"] = None if by_initiator is None else ends_at + rng.choice([0, 1, 5, 10, 11]) * SECOND_US
         row["missing_bytes"] = rng.choice([0, 0, 0, 100])
 
 

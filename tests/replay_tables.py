@@ -15,7 +15,6 @@ from jobs.replaying.flow import replay as replay_flow
 from jobs.replaying.sources import SOURCES, Sources
 from schemas.replay import FindingKind, Reading, Scope
 from schemas.table import Table
-from schemas.wire import UNLIMITED
 
 Row: TypeAlias = Any
 """A row with its columns as attributes."""
@@ -53,7 +52,7 @@ class Tables:
         row = {"captured_ns": ns, "captured_at": ns and ns // 1000, "capture_id": "c", "first_frame": 1}
         row |= {"last_frame": 1, "source_queue_manager": "source", "queue_manager_address": NULL}
         row |= {"destination_queue": "queue", "message_id": f"source\\{tx[1]}", "transactional": True}
-        row |= {"message_class": 0, "time_to_reach_queue": UNLIMITED, "time_to_be_received": UNLIMITED}
+        row |= {"message_class": 0, "time_to_reach_queue": None, "time_to_be_received": None}
         row |= {"stream_id": key[0], "stream_offset": key[1], "tx_sequence_id": tx[0], "tx_sequence_number": tx[1]}
         self.rows["messages"].append(row | {"previous_tx_sequence_number": tx[2]} | columns)
 

@@ -374,6 +374,34 @@ script("no_tcp_window_for_ten_seconds", window_stalled=INFO)(
     watched(60, window_shut_at=us(20), window_shut_ms=10_000), messages(1)
 )
 script("no_tcp_window_for_a_moment")(watched(30, window_shut_at=us(20), window_shut_ms=9_999), messages(1))
+
+
+def ended(on: int, after: float = 1, **columns: Any) -> Event:
+    """A connection with a message that its receiver's TCP took, and that the receiver ended so long after it."""
+    at = 30 * on
+    said = {"acked_bytes": 1000, "ended_by_receiver": True, "ended_at": us(at + after)}
+    return connection(on, lasting=at, first_captured_at=us(at), **said | columns)
+
+
+SENT_ON_EACH = tuple(message(30 * on, 1, 0, on=on) for on in range(3))
+script("the_receiver_ends_each_connection", duplicates=INFO, closed_by_receiver=ERROR)(
+    *map(ended, range(3)), *SENT_ON_EACH
+)
+script(
+    "the_sender_ends_the_last_connection",
+    nearly="closed_by_receiver",
+    duplicates=INFO,
+    never_answered=ERROR,
+)(ended(0), ended(1), ended(2, ended_by_receiver=False), *SENT_ON_EACH)
+for name, last in {
+    "nobody_is_seen_to_end_the_last_connection": ended(2, ended_by_receiver=None, ended_at=None),
+    "the_receiver_ends_the_last_connection_late": ended(2, after=10.5),
+    "nothing_of_the_last_connection_was_taken": ended(2, acked_bytes=None),
+}.items():
+    script(name, duplicates=INFO, never_answered=ERROR)(ended(0), ended(1), last, *SENT_ON_EACH)
+script("a_session_ack_before_the_end", duplicates=INFO, never_answered=ERROR)(
+    *map(ended, range(3)), *SENT_ON_EACH, session_ack(30.5)
+)
 script("one_sequence_goes_to_two_receivers", several_receivers=WARNING, receiver_replaced=WARNING)(
     another_receiver(), message(1, 2, 1, on=1), message(2, 3, 2, on=1)
 )

@@ -13,6 +13,7 @@ from night_truth import SITUATIONS
 from plain_finding import Finding, Rows
 from plain_message_findings import message_findings
 from plain_replay import Night, variant
+from plain_unacknowledged import closed_by_receiver
 from plain_watched import watched
 from random_troubles import troubled
 from replay_tables import TABLES, Replayed, finding_of, plain, replay, with_keys
@@ -89,6 +90,8 @@ def differences(tables: Rows) -> Iterator[str]:
             given[in_any_order(finding)] += 1
         else:
             others.append(as_grave_as_told(finding, row["explanation"]))
+    closed = {(row.scope_key, row.tx_sequence_id) for row in others if row.kind == K.CLOSED_BY_RECEIVER}
+    yield from (f"closed by receiver: {one}" for one in closed ^ closed_by_receiver(tables))
     found = list(plain_incidents.incidents(tables["outcomes"], tables["sequences"], [*said, *others]))
     at_most = {sequence: row["severity"] for row, all_of in found for sequence in all_of}
     second = Counter(in_any_order(as_grave_as_its_incident(one, at_most)) for one in said)

@@ -27,7 +27,7 @@ from wiretap import (
 from jobs.simulator import simulate
 from udfs.passes import assemble, preframe
 from udfs.passes.options import IngestOptions
-from udfs.tcp.connections import Direction
+from udfs.tcp.direction import Direction
 from udfs.tcp.overlap import Overlap, Piece, deliver
 
 WITHOUT_BODIES = IngestOptions()
@@ -254,3 +254,65 @@ def test_what_comes_too_late_does_not_depend_on_splits(capture: Path) -> None:
     one, *others = (ingest([capture], replace(narrow, split_bytes=split)) for split in (1 << 40, 300_000, 50_000))
     assert one.gaps
     assert [other.found for other in others] == [one.found] * 2
+
+
+# --- who ended a connection, and when its receiver was seen last ------------------------------------------------------
+
+OPENED = wiretap.handshake(1000, 5000)
+ASKED = [Sent(False, 1001, 5001, ACK, REQUESTS[0]), Sent(True, 5001, 1001 + len(REQUESTS[0]), ACK)]
+"""The request is second 3, its bare acknowledgment second 4."""
+NEXT = 1001 + len(REQUESTS[0])
+BY_CLIENT = [Sent(False, NEXT, 5001, FIN | ACK), Sent(True, 5001, NEXT + 1, FIN | ACK)]
+BY_SERVER = [Sent(True, 5001, NEXT, FIN | ACK), Sent(False, NEXT, 5002, FIN | ACK), Sent(True, 5002, NEXT + 1, ACK)]
+RESET = [Sent(True, 5001, NEXT, RST | ACK)]
+HALF = BY_SERVER[:1]
+
+
+def ends_of(found: Ingested) -> tuple[bool | None, int | None, int | None]:
+    """Whether the server ended it, and seconds of that and of the server's last segment, by the client's stream."""
+    (row,) = [row for row in found.streams if row["src_ip"] == "10.0.0.1"]
+    first = wiretap.NEW_YEAR * wiretap.BILLION
+    at, seen = (row[name] and (row[name] - first) // wiretap.BILLION for name in ("ended_ns", "receiver_last_ns"))
+    return row["ended_by_receiver"], at, seen
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ([], (None, None, 4)),
+        (BY_CLIENT, (False, 5, 6)),
+        (BY_SERVER, (True, 5, 7)),
+        (HALF, (True, 5, 5)),
+        (RESET, (True, 5, 5)),
+        ([*BY_CLIENT[:1], *RESET], (False, 5, 6)),
+    ],
+)
+def test_who_ended_a_connection(tmp_path: Path, end: list[Sent], said: tuple[bool | None, int | None, int]) -> None:
+    """However it was captured: whole or one direction after the other, twice, or in files of which some are late."""
+    sent = frames([*OPENED, *ASKED, *end])
+    records = wiretap.records(sent, step_ns=wiretap.BILLION)
+    is_back = [one.by_server for one in (*OPENED, *ASKED, *end)]
+    ways = [
+        [one for side in sides for one, back in zip(records, is_back, strict=True) if back is side]
+        for sides in ((False, True), (True, False))
+    ]
+    late = [one._replace(time_ns=one.time_ns + wiretap.BILLION // 2) for one in records]
+    for number, captures in enumerate(
+        [
+            [records],
+            *([way] for way in ways),
+            ways,
+            [[one for one in records for _ in range(2)]],
+            [records[: len(records) - 1], records[len(records) - 1 :]],
+            [records, late],
+        ]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert ends_of(look(folder, *map(pcap, captures))) == said, number
+
+
+def test_who_ended_a_connection_without_times(tmp_path: Path) -> None:
+    """The first FIN in the file; nobody can say when."""
+    data = b"".join(map(wiretap.simple, frames([*OPENED, *ASKED, *BY_SERVER])))
+    assert ends_of(look(tmp_path, wiretap.section() + wiretap.interface() + data)) == (True, None, None)

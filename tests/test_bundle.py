@@ -87,7 +87,7 @@ def test_the_alert_counts_what_was_lost_stuck_or_never_acknowledged_of_late(
     seen = datetime.now(UTC) - timedelta(days=days)
     connection = duckdb.connect()
     outcome = {"lost": lost, "stuck": stuck, "outcome": became, "numbers": 3, "last_seen_at": seen}
-    for table, own in ((OUTCOMES, outcome), (SEQUENCES, {"lost": 3 * bool(lost), "last_captured_at": seen})):
+    for table, own in ((OUTCOMES, outcome), (SEQUENCES, {"lost_messages": 3 * bool(lost), "last_captured_at": seen})):
         row = {"scope_key": "a", "tx_sequence_id": 1} | own
         schema = table.arrow
         columns = {

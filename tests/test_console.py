@@ -19,8 +19,16 @@ _NIGHT: dict[str, Any] = {
     "books": {"balanced": 40, "unbalanced": 0},
     "verdicts": {"in_order": 800, "duplicate": 80, "unknown": 0},
     "findings": {f"kind_{number}": 9 - number for number in range(8)},
-    "headline": "2 messages were lost: 2 never seen.",
+    "headline": "2 messages were lost: 2 never seen.\n2 senders, 870 of 870 confirmed by the receiver.",
     "outcomes": {"delivered": 870, "never_seen": 2},
+    "accepted_not_read_messages": 12,
+    "accepted_not_read_since": "2026-03-03 08:00:00 UTC",
+    "period": {"first": "2026-03-03 07:30:00 UTC", "last": "2026-03-03 08:40:00 UTC"},
+    "failed_connections": [
+        "10.20.0.9 could not connect to 10.20.0.12: 3 connections had no answer.",
+        "10.20.0.2 could not connect to 10.20.0.123: 4 connections had no answer.",
+        "10.20.0.3 could not connect to 10.20.0.2: 5 connections had no answer.",
+    ],
     "incidents": {"repaired": 3, "lost": 1},
     "lost": 2,
     "lost_by": [{"lost": 2, "source_queue_manager": "0a1b", "destination_queue": "DIRECT=OS:hq\\orders"}],
@@ -33,8 +41,8 @@ _NIGHT: dict[str, Any] = {
     "worst_incidents": [
         {
             "outcome": "lost",
-            "lost": 2,
-            "stuck": 0,
+            "lost_messages": 2,
+            "stuck_messages": 0,
             "pending": 0,
             "unacknowledged": 0,
             "unknown": 0,
@@ -44,6 +52,7 @@ _NIGHT: dict[str, Any] = {
             "session_id": "0a1b->2c3d",
             "session_names": "Branch 1 → HQ",
             "explanation": "Numbers were used again.",
+            "findings": ["Two machines use them.", "Some were resent."],
             "began_at": "2026-03-03 08:24:26 UTC",
             "ended_at": "2026-03-03 08:39:37 UTC",
             "addresses": [
@@ -68,18 +77,23 @@ _NIGHT: dict[str, Any] = {
 
 _SHOWN = """\
 2 messages were lost: 2 never seen.
-outcomes              870 delivered, 2 never seen
-incidents             1 lost, 3 repaired
-                      1. 2 lost: Numbers were used again.
-                         Since 2026-03-03 08:24:26 UTC, over since 2026-03-03 08:39:37 UTC. Branch 1 → HQ (0a1b->2c3d)
-                         To DIRECT=OS:hq\\orders, DIRECT=OS:hq\\stock
-                         Sent from 10.20.0.3 (Branch 1): 90 messages of this incident, 80 accepted, 0 lost; \
+2 senders, 870 of 870 confirmed by the receiver.
+1. 2 lost, Branch 1 → HQ (0a1b->2c3d), to DIRECT=OS:hq\\orders, DIRECT=OS:hq\\stock, since 2026-03-03 08:24:26 UTC, \
+over since 2026-03-03 08:39:37 UTC
+   Why: Two machines use them. Also: 10.20.0.2 could not connect to 10.20.0.123: 4 connections had no answer. \
+Also: 10.20.0.3 could not connect to 10.20.0.2: 5 connections had no answer.
+   What to do: Go to 10.20.0.123 (Spare). Stop one of them.
+   Found: Numbers were used again.
+   Found: Some were resent.
+   Sent from 10.20.0.3 (Branch 1): 90 messages of this incident, 80 accepted, 0 lost; \
 first seen 2026-03-03 07:31:00 UTC; 10.20.0.123: 60 messages of this incident, 44 accepted, 2 lost; \
 first seen 2026-03-03 08:24:26 UTC, came later: the suspected copy
-                         Accepted since numbers were used twice, 2026-03-03 08:24:26 UTC: 1,076 messages \
+   Accepted since numbers were used twice, 2026-03-03 08:24:26 UTC: 1,076 messages \
 (1,044 from 10.20.0.123, 32 from 10.20.0.3 (Branch 1)); the report lists them
-                         Go to 10.20.0.123 (Spare)
-                         What to do: Stop one of them.
+10.20.0.9 could not connect to 10.20.0.12: 3 connections had no answer.
+outcomes              870 delivered, 2 never seen
+not read yet          12 since 2026-03-03 08:00:00 UTC
+incidents             1 lost, 3 repaired
 findings              7 errors: 1 stuck sequence, 1 kind 0, 1 kind 1, 1 kind 2, 1 kind 3, 1 kind 4, 1 kind 5
                       44 notes: 9 kind 0, 8 kind 1, 7 kind 2, 6 kind 3, 5 kind 4, 4 kind 5, and 2 more
 verdicts              800 in order, 80 duplicate
@@ -94,8 +108,35 @@ def test_the_summary_is_short_begins_with_the_headline_and_hides_zeros() -> None
     assert for_people(_NIGHT) == _SHOWN
     assert "tables" in for_people(_NIGHT | {"report": "/elsewhere.html"})
     troubled = for_people(_NIGHT | {"incidents": {"lost": 4}, "books": {"balanced": 39, "unbalanced": 1}})
-    assert troubled.splitlines()[1].split() == ["books", "1", "of", "40", "do", "not", "balance"]
+    (books,) = (line for line in troubled.splitlines() if line.startswith("books"))
+    assert books.split() == ["books", "1", "of", "40", "do", "not", "balance"]
     assert "3 more that were not repaired are in the report and in the table incidents" in troubled
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"), [(None, ["not read yet          not reported"]), (0, ["not read yet          0"])]
+)
+def test_what_was_not_read_yet_is_a_figure_or_not_reported(messages: int | None, said: list[str]) -> None:
+    shown = for_people(_NIGHT | {"accepted_not_read_messages": messages, "accepted_not_read_since": None})
+    assert [line for line in shown.splitlines() if line.startswith("not read")] == said
+
+
+@pytest.mark.parametrize(
+    ("ongoing", "said"),
+    [
+        (True, ", not over: last seen 2026-03-03 08:39:37 UTC"),
+        (False, ", over since 2026-03-03 08:39:37 UTC"),
+        (None, ", not known whether it goes on: last seen 2026-03-03 08:39:37 UTC"),
+    ],
+)
+def test_an_incident_is_over_only_where_the_captures_show_the_end(ongoing: bool | None, said: str) -> None:
+    (incident,) = _NIGHT["worst_incidents"]
+    (first,) = (
+        line
+        for line in for_people(_NIGHT | {"worst_incidents": [incident | {"ongoing": ongoing}]}).splitlines()
+        if line.startswith("1. ")
+    )
+    assert first.endswith(said)
 
 
 def test_what_is_said_of_an_incident_cannot_move_the_cursor() -> None:

@@ -11,12 +11,13 @@ import plain_copies
 import pytest
 from plain_replay import BOTH_ENDS, CLOCK_STEP, Row, difference, differences, read
 from pyspark.sql import SparkSession
-from replay_tables import T0, Tables, plain, replay
+from replay_tables import T0, Replayed, Tables, plain, replay
 from test_offsets import later, records_of
 from test_operations import killed_after
 from tiers import merge_needs
 from warehouses import all_rows, config, rows
 
+from jobs.app.config import Form
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from jobs.steps import nightly
 from schemas.replay import FindingKind
@@ -47,6 +48,32 @@ def test_a_second_capture_by_another_clock_changes_no_verdict(tmp_path: Path, se
     night, truth = read(tmp_path)
     assert difference(SEED, truth, night, night.fates_of_product()) is None
     assert bool(plain_copies.copies(night.raw)) is twice
+
+
+IN_VERDICTS = ("message_id", "tx_sequence_id", "tx_sequence_number", "verdict", "reason", "accepted", "evidence")
+IN_OUTCOMES = ("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "outcome", "arrivals", "numbers")
+
+
+def judged(replayed: Replayed) -> list[list[str]]:
+    """Returns what the replay says of arrivals, messages and incidents, but for the places that it names."""
+    tables = (
+        (replayed.verdicts, IN_VERDICTS),
+        (replayed.outcomes, IN_OUTCOMES),
+        (replayed.incidents, ("incident_id", "outcome", "explanation")),
+    )
+    return [sorted(map(str, table.select(columns).rows())) for table, columns in tables]
+
+
+@pytest.mark.parametrize("seed", merge_needs([1], range(12)))
+@pytest.mark.parametrize("form", [Form.RENUMBERED, Form.RENUMBERED_TRANSLATED])
+def test_a_firewall_that_draws_new_sequence_numbers_changes_no_verdict(tmp_path: Path, form: Form, seed: int) -> None:
+    """Each of the taps inside and outside misses frames that the other has."""
+    options: Row = {"bodies": (0, 500), "situations": seed % 2 == 1, "disorder": 0.2, "file_bytes": 1 << 40}
+    for name in (Form.PLAIN, form):
+        simulate(str(tmp_path / name), seed, 200, form=name, **options)
+    plainly, renumbered = (read(tmp_path / name)[0] for name in (Form.PLAIN, form))
+    assert plain_copies.copies(renumbered.raw)
+    assert judged(renumbered.replayed()) == judged(plainly.replayed())
 
 
 @pytest.fixture(scope="module")

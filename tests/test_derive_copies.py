@@ -100,6 +100,64 @@ def test_a_copy_of_a_copy_is_one_of_the_stream_that_counts() -> None:
     assert copies_of(scene.unite()) == expected
 
 
+def renumbered(
+    *, port: str = "", host: str = "10.0.0.1", late_s: float = 0, acked: bool = True, text: str = ""
+) -> Scene:
+    """Returns a connection, and another one that begins with the same handshake, by other sequence numbers."""
+    scene = Scene()
+    ends = (("10.0.0.1", "in:1#0", (7, 8), 0.0, ""), (host, f"in:1{port}#1", (70, 80), late_s, text))
+    for address, name, begun, after_s, label in ends:
+        scene.begun(name, address, begun=begun)
+        scene.established(name, "client", 5, captured_ns=T0 + round(after_s * SECOND))
+        for number in (1, 2, 3):
+            ns = T0 + round((after_s + number) * SECOND)
+            scene.sent(f"{name}>", 100 * number, ns, number, name, message_id=f"source\\{number}{label}")
+        if acked:
+            scene.acked(f"{name}<", 100, T0 + round((after_s + 4) * SECOND), 3, name, message_id="receiver\\9")
+    return scene
+
+
+RENUMBERED: dict[str, tuple[dict[str, Any], bool]] = {
+    "no address translation": ({}, True),
+    "address translation": ({"host": "192.168.0.1", "port": "2"}, True),
+    "by another clock": ({"late_s": 3600.25}, True),
+    "by another clock, without an acknowledgment": ({"late_s": 3600.25, "acked": False}, False),
+    "at one time, without an acknowledgment": ({"late_s": 0.01, "acked": False}, True),
+    "a reconnect with the same handshake": ({"port": "2"}, False),
+    "the same handshake, other messages": ({"text": " other", "acked": False}, False),
+    "a scanner that comes again from elsewhere": ({"host": "192.168.0.1", "late_s": 86400, "acked": False}, False),
+}
+
+
+@pytest.mark.parametrize("name", RENUMBERED)
+def test_the_same_packets_at_one_time_are_a_copy_by_other_numbers(name: str) -> None:
+    how, is_copy = RENUMBERED[name]
+    scene = renumbered(**how)
+    found = copies_of(scene.unite())
+    assert (found is not None) is is_copy
+    of = plain_copies.copies(scene.rows)
+    assert {stream: (copy.of, copy.ahead) for stream, copy in of.items()} == {
+        stream: (copy_of, ahead) for stream, copy_of, ahead in found or ()
+    }
+    if how == {}:
+        assert found == [("in:1#1<", "in:1#0<", 0), ("in:1#1>", "in:1#0>", 0)]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_without_a_handshake_both_directions_decide(own: bool) -> None:
+    """Whoever connects again and sends all once more gets other acknowledgments, later."""
+    scene = Scene()
+    for name, offset, late_s in (("in:1#0", 0, 0), ("in:1#1", 50, 30)):
+        scene.begun(name, "10.0.0.1", begun=(None, None))
+        for number in (1, 2, 3):
+            ns = T0 + (late_s + number) * SECOND
+            scene.sent(f"{name}>", offset + 100 * number, ns, number, name)
+        identity = "receiver\\9" if own else f"receiver\\{name}"
+        scene.acked(f"{name}<", 100, T0 + (late_s + 4) * SECOND, 3, name, message_id=identity)
+    expected = [("in:1#1<", "in:1#0<", 0), ("in:1#1>", "in:1#0>", 50)] if own else None
+    assert copies_of(scene.unite()) == expected
+
+
 def test_most_connections_of_a_crowd_are_compared_with_none() -> None:
     crowd = copies.MOST_ALIKE + 1
     alike, one_packet, one_stream = Scene(), Scene(), Scene()
@@ -162,7 +220,7 @@ def replayed() -> Replayed:
 
 def test_sessions_leave_out_copies_and_say_what_passes_through(replayed: Replayed) -> None:
     sessions = {row["session_id"]: row for row in replayed.sessions.to_dicts()}
-    names = ("connections", "transactional", "missing_bytes", "passing_through", "receiver_unknown")
+    names = ("connections", "transactional_messages", "missing_bytes", "passing_through", "receiver_unknown")
     found = {session: tuple(row[name] for name in names) for session, row in sessions.items()}
     expected = {f"10.0.1.9->{address}": (1, 2, 0, *legs) for address, (_, *legs) in LEGS.items()}
     assert found == expected | {f"{A}->{B}": (1, 5, 0, 0, 0)}

@@ -64,7 +64,8 @@ def sums(replayed: Replayed) -> tuple[dict[str, int], dict[str, int]]:
         "lost": int(outcomes["lost"].sum()),
         "pending": int((outcomes["outcome"] == "pending").sum()),
     }
-    return of_messages, {name: int(replayed.transactions[name].sum()) for name in of_messages}
+    of_table = replayed.transactions.rename({"lost_messages": "lost"})
+    return of_messages, {name: int(of_table[name].sum()) for name in of_messages}
 
 
 def test_transactions_of_the_demonstration_add_up_to_its_messages(morning: Replayed) -> None:
@@ -84,9 +85,21 @@ def test_transactions_of_a_clone_and_its_original_under_one_id_are_apart(morning
     orders = ["West order 162142", "West order 038276", "West order 574426"]
     first, last, alone = (morning.verdicts.filter(pl.col("label") == order).row(0, named=True) for order in orders)
     keys = [f"{row['stream_id']}@{row['stream_offset']}" for row in (first, last, alone)]
-    rows = [row for row in morning.transactions.to_dicts() if {*keys} & {*row["witness"]}]
-    names = "messages", "lost", "partly_delivered", "torn"
-    assert {tuple(row["witness"]): tuple(row[name] for name in names) for row in rows} == {
+    rows = [row for row in morning.transactions.to_dicts() if {*keys} & {*row["witness_keys"]}]
+    names = "messages", "lost_messages", "partly_delivered", "torn"
+    assert {tuple(row["witness_keys"]): tuple(row[name] for name in names) for row in rows} == {
         tuple(keys[:2]): (2, 1, True, False),
         (keys[2],): (1, 1, False, False),
     }
+
+
+def test_a_message_key_tells_messages_apart_where_two_machines_use_one_identity(morning: Replayed) -> None:
+    """621 message IDs stand for 668 messages, of which the key is one in all tables."""
+    messages = morning.verdicts.select(*MESSAGE, "message_key").unique()
+    assert messages["message_id"].n_unique() == 621
+    assert messages["message_key"].n_unique() == messages.height == 668
+    of_outcomes = morning.outcomes.drop_nulls("message_id")
+    assert of_outcomes.join(messages, on=[*MESSAGE, "message_key"], how="anti").is_empty()
+    assert morning.outcomes.filter(pl.col("message_id").is_null())["message_key"].null_count() > 0
+    first = messages.select(first_message_id="message_id", message_key="message_key")
+    assert morning.transactions.join(first, on=["first_message_id", "message_key"], how="anti").is_empty()

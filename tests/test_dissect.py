@@ -129,7 +129,7 @@ FRAGMENT = 44, struct.pack(">BHI", 0, 0x10 | 1, 0x01020304)
 
 def test_fault_21_fragments_of_other_protocols_are_other_traffic() -> None:
     """Those that may be of TCP are put together by `test_fragments.py`."""
-    other = fragments4(bytes(32), [16], protocol=17) + fragments6(bytes(32), [16], protocol=58)
+    other = fragments4(bytes(32), [16], protocol=1) + fragments6(bytes(32), [16], protocol=58)
     options_first = fragments6(b"\x06" + option_header() + SEGMENT, [8, 16], protocol=60)
     found, rejected, parts = find_segments(block_of([ethernet(part) for part in other + options_first]), (1801,))
     assert (len(found.frame), rejected.reason, parts.frame.tolist()) == (0, [], [5, 6, 7])

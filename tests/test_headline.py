@@ -1,6 +1,7 @@
 """The headline, from counts by outcome."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,14 +10,14 @@ from jobs.app.errors import UsageError
 from jobs.app.names import Names
 from jobs.engine.in_process import InProcess
 from jobs.steps import page
-from jobs.steps.headline import headline, headline_figures
+from jobs.steps.headline import Period, headline, headline_figures
 from schemas.outcomes import Outcome
 
 NOWHERE = {
     f"{what}{part}": value
     for what in ("lost", "stuck", "unacknowledged")
     for part, value in {"": 0, "_since_ns": None, "_queue": None, "_queues": 0}.items()
-} | {"resent": 0}
+} | {"resent": 0, "undecided": 0}
 
 
 @pytest.mark.parametrize(
@@ -26,28 +27,67 @@ NOWHERE = {
             {Outcome.DISPLACED: 84, Outcome.PASSED_BY: 1, Outcome.UNKNOWN: 5, Outcome.DELIVERED: 1000},
             {},
             (
-                "85 messages were lost: 84 displaced, 1 passed by. No acknowledgment confirms any of the 1000 accepted "
-                "messages. Also: 5 unknown."
+                "85 messages were lost: 84 displaced, 1 passed by.\nNone of 1,000 confirmed by the receiver. Also: 5 "
+                "unknown."
             ),
         ),
         ({Outcome.NEVER_SEEN: 1}, {}, "1 message was lost: 1 never seen."),
         (
             {Outcome.DELIVERED: 10, Outcome.DELIVERED_TWICE: 1},
             {"confirmed": 11},
-            "Nothing was lost. An acknowledgment confirms all 11 accepted messages.",
+            "Nothing was lost.\n11 of 11 confirmed by the receiver.",
         ),
         (
             {Outcome.DELIVERED: 48},
-            {"confirmed": 40},
-            "Nothing was lost. Of 48 accepted messages, an acknowledgment confirms 40; 8 not confirmed.",
+            {"confirmed": 40, "first_ns": 1_772_526_266_713_599_000, "last_ns": 1_772_526_386_000_000_000},
+            "Nothing was lost.\n2026-03-03 08:24:26 to 08:26:26 UTC, 40 of 48 confirmed by the receiver.",
+        ),
+        (
+            {Outcome.DELIVERED: 48},
+            {"confirmed": 40, "senders": 3, "queues": 2}
+            | {"first_ns": 1_772_526_266_713_599_000, "last_ns": 1_772_586_266_713_599_000},
+            (
+                "Nothing was lost.\n2026-03-03 08:24:26 to 2026-03-04 01:04:26 UTC, 3 senders, 2 queues, 40 of 48 "
+                "confirmed by the receiver."
+            ),
+        ),
+        # A message that was never acknowledged is one that the receiver did not confirm.
+        (
+            {Outcome.DELIVERED: 40, Outcome.UNACKNOWLEDGED: 8},
+            {"confirmed": 40, "unacknowledged": 8},
+            "8 messages were never acknowledged, to Q.\n40 of 48 confirmed by the receiver.",
+        ),
+        (
+            {Outcome.DELIVERED: 9},
+            {"confirmed": 9, "not_read": 4, "not_read_since_ns": 1_772_526_266_713_599_000},
+            (
+                "Nothing was lost.\n9 of 9 confirmed by the receiver. Also: 4 accepted, not read yet since 2026-03-03 "
+                "08:24:26 UTC."
+            ),
         ),
         (
             {Outcome.DELIVERED: 48},
             {},
-            "No loss was seen, and no refusal. No acknowledgment confirms any of the 48 accepted messages.",
+            "No loss was seen, and no refusal.\nNone of 48 confirmed by the receiver.",
         ),
         # A doubt is named in place of "nothing was lost".
         ({Outcome.UNKNOWN: 2}, {}, "No loss was seen, but: 2 unknown."),
+        (
+            {Outcome.UNKNOWN: 16},
+            {"undecided": 8},
+            (
+                "8 messages were lost; which machine's is not known: nothing compares the clocks of these captures. In "
+                "doubt: 16 unknown."
+            ),
+        ),
+        (
+            {Outcome.UNKNOWN: 2, Outcome.PASSED_BY: 1},
+            {"undecided": 1},
+            (
+                "1 message was lost: 1 passed by.\nAlso: 1 more lost, of which nothing compares the clocks, so whose "
+                "is not known, 2 unknown."
+            ),
+        ),
         ({Outcome.CONTRADICTED: 3}, {}, "No loss was seen, but: 3 contradicted by the receiver."),
         ({}, {}, "No transactional message was found, so there is nothing to judge."),
         (
@@ -55,8 +95,18 @@ NOWHERE = {
             {"passing_through": 1},
             "1 transactional message was on the way to another queue manager, so there is nothing to judge.",
         ),
-        ({Outcome.NEVER_SEEN: 1}, {"missing_bytes": 9}, "1 message was lost: 1 never seen. Also: 9 missing bytes."),
+        ({Outcome.NEVER_SEEN: 1}, {"missing_bytes": 9}, "1 message was lost: 1 never seen.\nAlso: 9 missing bytes."),
         ({}, {"missing_bytes": 1448}, "No loss was seen, but: 1,448 missing bytes."),
+        (
+            {},
+            {"missing_bytes": 1448, "unfit": "All frames are cut short."},
+            "All frames are cut short.",
+        ),
+        (
+            {Outcome.UNKNOWN: 2},
+            {"missing_bytes": 1448, "unfit": ""},
+            "No loss was seen, but: 2 unknown, 1,448 missing bytes.",
+        ),
         ({}, {"unjudged": 4}, "No loss was seen, but: 4 transactional messages not judged."),
         ({}, {"errors": 1}, "No loss was seen, but: 1 finding that is an error."),
         (
@@ -64,9 +114,8 @@ NOWHERE = {
             | {Outcome.DELIVERED_AFTER_REFUSAL: 4},
             {"stuck": 1},
             (
-                "1 message is stuck, to Q, and still at the end of the captures. No acknowledgment confirms any of the "
-                "4 accepted messages. Also: 7 pending (1 of them stuck), 1 expired unseen, 3 not read, 4 delivered "
-                "after refusal."
+                "1 message is stuck, to Q, and still at the end of the captures.\nNone of 4 confirmed by the receiver. "
+                "Also: 5 pending (1 of them stuck), 2 awaited, 1 expired unseen, 3 not read, 4 delivered after refusal."
             ),
         ),
         (
@@ -74,20 +123,27 @@ NOWHERE = {
             {"stuck": 104, "errors": 9},
             (
                 "21 messages were lost: 21 displaced. 104 messages are stuck, to Q, and still at the end of the "
-                "captures. Also: 124 pending (104 of them stuck)."
+                "captures.\nAlso: 124 pending (104 of them stuck)."
             ),
         ),
     ],
 )
 def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
-    counts: dict[str, int], figures: dict[str, int], said: str
+    counts: dict[str, int], figures: dict[str, Any], said: str
 ) -> None:
-    stuck = figures.get("stuck", 0)
-    places = NOWHERE | {"stuck": stuck, "stuck_queue": "Q", "stuck_queues": 1}
+    places = NOWHERE | {
+        f"{what}{part}": value
+        for what in ("stuck", "unacknowledged")
+        for part, value in {"": figures.get(what, 0), "_queue": "Q", "_queues": 1}.items()
+    }
+    places["undecided"] = figures.get("undecided", 0)
     doubts = {
         name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors", "confirmed")
     }
-    assert headline(headline_figures(counts, places, [], Names(), **doubts)) == said
+    shown = Period(**{name: figures[name] for name in Period._fields if name in figures})
+    not_read, since_ns = (figures.get(name) for name in ("not_read", "not_read_since_ns"))
+    read = {"not_read": not_read, "not_read_since_ns": since_ns, "unfit": figures.get("unfit", "")}
+    assert headline(headline_figures(counts, places, [], Names(), shown=shown, **read, **doubts)) == said
 
 
 def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> None:
@@ -100,7 +156,10 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
         places,
         machines,
         names,
+        shown=Period(),
         confirmed=0,
+        not_read=None,
+        not_read_since_ns=None,
         missing_bytes=0,
         unjudged=0,
         passing_through=0,
@@ -109,7 +168,7 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
     assert headline(figures) == (
         "21 messages were lost since 2026-03-03 08:24:26 UTC, most of them to Orders (Q): 21 displaced. "
         "2 messages are stuck, to a queue that is not named, and still at the end of the captures. "
-        "Go to 10.20.0.123, 10.20.0.2 (South), 10.20.0.4 and 1 more machine. "
+        "Go to 10.20.0.123, 10.20.0.2 (South), 10.20.0.4 and 1 more machine.\n"
         "Also: 3 pending (2 of them stuck)."
     )
 

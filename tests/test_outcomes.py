@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import plain_outcomes
 import polars as pl
 import pytest
+from plain_not_read import NotRead, not_read
 from plain_outcomes import Message, Row, Run
 from plain_unacknowledged import Answers, answers
 from random_nights import night
-from replay_tables import Replayed, Tables, replay
+from replay_tables import T0, Replayed, Tables, replay
 from replayer import Key
 from scene import S, Scene, guid
 from tiers import seeds
@@ -20,7 +21,7 @@ from schemas.outcomes import LOST, Outcome, count_column
 from schemas.replay import BOTH_SCOPES, Reading, Scope, Verdict
 from udfs.derive.books import balance_arrivals, balance_numbers
 from udfs.derive.outcomes.slots import cut_packets
-from udfs.tcp.connections import Direction
+from udfs.tcp.direction import Direction
 from udfs.tcp.overlap import acked_bytes
 
 Found = tuple[dict[Message, str], set[Run]]
@@ -39,13 +40,18 @@ def outcomes_of(replayed: Replayed) -> Found:
     return messages, set(runs)
 
 
-def cut_off(tables: Tables, keys: Collection[Key]) -> None:
-    """Lets TCP acknowledge all packets but these: they end behind the last byte that it acknowledged."""
+def cut_off(tables: Tables, keys: Collection[Key], closed: float = 1) -> None:
+    """Lets TCP acknowledge all packets but these: they end behind the last byte that it acknowledged.
+
+    Such a share of connections is closed, and of some receivers an ACK without data came later.
+    """
     tables.rows["packets"] = [
         {"stream_id": stream, "stream_offset": offset, "size": 1 << 30} for stream, offset in keys
     ]
+    rng = random.Random(9)
     for row in tables.rows["streams"]:
-        row |= {"closed": True, "recovered_bytes": 1 << 30, "acked_bytes": (1 << 30) - 1}
+        row |= {"closed": rng.random() < closed, "recovered_bytes": 1 << 30, "acked_bytes": (1 << 30) - 1}
+        row["receiver_last_at"] = rng.choice([None, T0 // 1000 + rng.randrange(120 * 1_000_000)])
 
 
 def some_of(tables: Tables) -> list[Key]:
@@ -61,9 +67,11 @@ def said_of(replayed: Replayed) -> Answers:
     return answers(tables | {"unreadable": tables["quarantine"]})
 
 
-def disagreements(rows: list[Row], found: Found, cut: Collection[Key], said: Answers) -> Iterator[tuple[Any, ...]]:
+def disagreements(
+    rows: list[Row], found: Found, cut: Collection[Key], said: Answers, still_open: Collection[str] = ()
+) -> Iterator[tuple[Any, ...]]:
     """Where the two computations differ; a message that only the second names must be plainly delivered."""
-    expected, expected_runs = plain_outcomes.outcomes(rows, set(cut), said)
+    expected, expected_runs = plain_outcomes.outcomes(rows, set(cut), said, still_open)
     messages, runs = found
     for key in expected.keys() | messages.keys():
         if messages.get(key, "delivered") != expected.get(key):
@@ -273,10 +281,11 @@ def replayed(tables: Tables) -> Replayed:
 def test_two_computations_agree(tables: Tables) -> None:
     cut, with_cut = some_of(tables), Tables()
     with_cut.rows |= tables.rows | {"streams": [dict(row) for row in tables.rows["streams"]]}
-    cut_off(with_cut, cut)
+    cut_off(with_cut, cut, closed=0.7)
     replayed = replay(with_cut.sources())
     rows, found = replayed.verdicts.to_dicts(), outcomes_of(replayed)
-    assert list(disagreements(rows, found, cut, said_of(replayed)))[:3] == []
+    still_open = {row["stream_id"] for row in with_cut.rows["streams"] if not row["closed"]}
+    assert list(disagreements(rows, found, cut, said_of(replayed), still_open))[:3] == []
     assert unbalanced(replayed) == []
     given = Counter(found[0].values()) + Counter(run[2] for run in found[1])
     assert set(given) == set(Outcome) - {Outcome.DELIVERED}
@@ -290,13 +299,79 @@ def test_counts_are_those_of_all_messages_and_numbers(replayed: Replayed) -> Non
     assert {one.value: replayed.sequences[count_column(one)].sum() for one in Outcome} == dict(expected)
 
 
+ASKS: Row = {"tx_final_ack_required": True}
+NOT_READ: dict[str, tuple[list[tuple[int, int] | Ack | Final], Row, NotRead]] = {
+    "not reported where nobody asked": ([FIRST, (2, 1), Ack(2)], {}, NotRead()),
+    "not reported without an acknowledgment": ([FIRST, (2, 1)], ASKS, NotRead()),
+    "none read": ([FIRST, (2, 1), Ack(2)], ASKS, NotRead(2, 0)),
+    "the first one read": ([FIRST, (2, 1), Ack(2), Final(1, 0x4000)], ASKS, NotRead(1, 1)),
+    "all read": ([FIRST, (2, 1), Ack(2), Final(1, 0x4000), Final(2, 0x4000)], ASKS, NotRead(0)),
+    "one purged": ([FIRST, (2, 1), Ack(2), Final(1, 0xC002)], ASKS, NotRead(1, 1)),
+    "one refused for cause": ([FIRST, (2, 1), Ack(2), Final(1, 0x8004)], ASKS, NotRead(1, 1)),
+    "another one's FinalAck": ([FIRST, Ack(1), Final(1, 0x4000, 99)], ASKS, NotRead(1, 0)),
+    "came twice": ([FIRST, (2, 1), (2, 1), Ack(2)], ASKS, NotRead(2, 0)),
+    "accepted after a refusal": ([FIRST, (3, 2), (2, 1), (3, 2), Ack(3), Final(1, 0x4000)], ASKS, NotRead(2, 2)),
+    "only refused": ([FIRST, (3, 2), Ack(1)], ASKS, NotRead(1, 0)),
+    "delivered as acknowledged": ([(5, 4), Ack(5)], ASKS, NotRead(1, 0)),
+    "delivered before the capture": ([(7, 6), Ack(7), (5, 4)], ASKS, NotRead(1, 0)),
+    "journal of what failed": ([FIRST, Ack(1)], {"negative_source_journal": True}, NotRead(1, 0)),
+    "journal of what arrived": ([FIRST, Ack(1)], {"positive_source_journal": True}, NotRead(1, 0)),
+}
+"""Messages and acknowledgments, a second apart; what messages ask for; how many wait, since which second."""
+
+
+@pytest.fixture(scope="module")
+def not_read_scenes() -> Replayed:
+    tables = Tables()
+    for name, (events, asks, _) in NOT_READ.items():
+        scene = Scene(tables, name, guids=True)
+        scene.connection()
+        for at, event in enumerate(events):
+            if isinstance(event, Ack):
+                scene.ack(at, event.number)
+            elif isinstance(event, Final):
+                scene.final_ack(at, *event)
+            else:
+                scene.message(at, *event[:2], **asks)
+    return replay(tables.sources())
+
+
+@pytest.mark.parametrize("table", ["sequences", "sessions"])
+@pytest.mark.parametrize("name", NOT_READ)
+def test_what_is_accepted_and_not_read_yet(not_read_scenes: Replayed, name: str, table: str) -> None:
+    rows = not_read_scenes.tables[table].to_dicts()
+    sender = "sender" if table == "sessions" else "source_queue_manager"
+    (row,) = (row for row in rows if row[sender] == guid(f"{name}.a"))
+    since = row["accepted_not_read_since"]
+    seconds = since and round(since.timestamp() - T0 / 1_000_000_000)
+    assert NotRead(row["accepted_not_read_messages"], seconds) == NOT_READ[name][2]
+
+
+@pytest.mark.parametrize("table", ["sequences", "sessions"])
+def test_messages_accepted_and_not_read_yet_are_those_of_a_second_computation(replayed: Replayed, table: str) -> None:
+    tables = {name: replayed.tables[name].to_dicts() for name in ("verdicts", "stream_ends")}
+    tables |= {name: getattr(replayed.sources, name).to_dicts() for name in ("messages", "acks")}
+    outcomes, _ = plain_outcomes.outcomes(replayed.verdicts.to_dicts(), said=said_of(replayed))
+    by = {"sequences": "scope_key", "sessions": "session_id"}[table]
+    expected = not_read(tables, outcomes, by)
+    for row in replayed.tables[table].to_dicts():
+        key = row[by] if table == "sessions" else (row[by], int(row["tx_sequence_id"]))
+        found = NotRead(row["accepted_not_read_messages"], row["accepted_not_read_since"])
+        assert found == expected.pop(key, NotRead()), key
+    assert expected == {}
+    counts = replayed.tables[table]["accepted_not_read_messages"]
+    assert (counts.null_count() > 0, (counts == 0).any(), (counts > 1).any()) == (True, True, True)
+
+
 def test_sequences_are_the_sums_of_their_arrivals_and_outcomes(replayed: Replayed) -> None:
     arrivals: dict[Any, list[Row]] = defaultdict(list)
     became: dict[Any, Counter[str]] = defaultdict(Counter)
+    stuck = Counter[Any]()
     for row in replayed.verdicts.to_dicts():
         arrivals[row["scope_key"], row["tx_sequence_id"]].append(row)
     for row in replayed.outcomes.to_dicts():
         became[row["scope_key"], row["tx_sequence_id"]][row["outcome"]] += row["numbers"]
+        stuck[row["scope_key"], row["tx_sequence_id"]] += row["stuck"]
     sequences = {(row["scope_key"], row["tx_sequence_id"]): row for row in replayed.sequences.to_dicts()}
     assert sequences.keys() == arrivals.keys()
     for key, rows in arrivals.items():
@@ -310,7 +385,9 @@ def test_sequences_are_the_sums_of_their_arrivals_and_outcomes(replayed: Replaye
         expected |= {"last_accepted_number": max(accepted, default=None)}
         expected |= {"first_captured_at": min(times, default=None), "last_captured_at": max(times, default=None)}
         expected |= {count_column(one): became[key][one] for one in Outcome if one != Outcome.DELIVERED}
-        expected["lost"] = sum(became[key][one] for one in LOST)
+        expected["lost_messages"] = sum(became[key][one] for one in LOST)
+        expected["stuck_messages"] = stuck[key]
+        expected["accepted_arrivals"] = sum(row["accepted"] is True for row in rows)
         assert {name: sequences[key][name] for name in expected} == expected
 
 
@@ -332,13 +409,13 @@ def test_sessions_are_the_sums_of_their_messages_and_of_what_became_of_them(repl
         times = [row["captured_at"] for row in rows if row["captured_at"] is not None]
         counted = [*Verdict, *(count_column(one) for one in Outcome if one != Outcome.DELIVERED)]
         expected: Row = {name: judged[session][name] for name in counted}
-        expected |= {"messages": len(rows), "transactional": sum(row["transactional"] for row in rows)}
+        expected |= {"messages": len(rows), "transactional_messages": sum(row["transactional"] for row in rows)}
         expected |= {"encrypted": sum(row["body_encrypted"] for row in rows)}
         expected |= {"connections": len({ends[row["stream_id"]]["connection_id"] for row in rows})}
         expected |= {"first_captured_at": min(times, default=None), "last_captured_at": max(times, default=None)}
         assert {name: found[name] for name in expected} == expected
         not_judged = found["passing_through"] + found["receiver_unknown"]
-        assert found["transactional"] - not_judged == sum(judged[session][verdict] for verdict in Verdict)
+        assert found["transactional_messages"] - not_judged == sum(judged[session][verdict] for verdict in Verdict)
         assert found["replay_scope"] == " and ".join(sorted(scopes[session], reverse=True)) or Scope.QUEUE
     assert {row["replay_scope"] for row in sessions.values()} == {"session", "queue", BOTH_SCOPES}
 
@@ -376,3 +453,24 @@ def test_what_tcp_acknowledged() -> None:
     assert acked_bytes(Direction(isn=99, acked=150, sent=200, done=100)) == 50
     assert acked_bytes(Direction(isn=99, acked=201, sent=200, fin=200, done=100)) == 100
     assert acked_bytes(Direction(first=100, acked=90, sent=200, done=100)) == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "outcome"),
+    [
+        ({}, "delivered"),  # nothing of the receiver shows that the capture would have held its acknowledgment
+        ({"receiver_last_at": 10.5}, "delivered"),
+        ({"receiver_last_at": 10.6}, "unacknowledged"),  # by an ACK without data
+        ({"receiver_last_at": 10.6, "acked_bytes": 1000}, "delivered"),
+        ({"receiver_last_at": 10.6, "acked_bytes": None}, "delivered"),
+    ],
+)
+def test_any_segment_of_the_receiver_shows_that_a_message_never_arrived(columns: dict[str, Any], outcome: str) -> None:
+    tables = Tables()
+    seconds = columns.get("receiver_last_at")
+    at = {"receiver_last_at": T0 // 1000 + int(seconds * 1_000_000)} if seconds else {}
+    tables.stream("c>", "a", "b", **{"acked_bytes": 500, "closed": False} | columns | at)
+    tables.message(("c>", 0), T0, (7, 1, 0))
+    tables.rows["packets"] = [{"stream_id": "c>", "stream_offset": 0, "size": 1000}]
+    replayed = replay(tables.sources())
+    assert list(replayed.outcomes["outcome"]) == ([] if outcome == "delivered" else [outcome])

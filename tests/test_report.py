@@ -34,7 +34,7 @@ def test_tasks_of_spark_make_the_same_page(spark: SparkSession, tmp_path: Path, 
     chosen: dict[str, Any] = {}
     if of_one:
         incidents = DeltaTable(str(tmp_path / "incidents")).to_pyarrow_table().to_pylist()
-        harmed = next(row for row in incidents if row["lost"])
+        harmed = next(row for row in incidents if row["lost_messages"])
         chosen = {"session": [harmed["session_id"]], "since": "all", "out": str(tmp_path / "one" / "session.html")}
     options = config(tmp_path, **chosen)
     report.run(spark, options)
@@ -199,7 +199,12 @@ def test_the_headline_and_the_figures_beneath_it(morning: Tables) -> None:
     text = said(page_of(morning))
     since = "21 messages were lost</a></strong> since 2026-03-03 08:24:26 UTC"
     assert f'{since}, to {ORDERS}: <a href="#lost" data-outcome="displaced">21 displaced</a>.' in text
-    assert '<a href="#pending">125 pending (104 of them stuck)</a>' in text
+    pending = '<a href="#pending" data-outcome="pending">124 pending (104 of them stuck)</a>'
+    assert f'{pending}, <a href="#pending" data-outcome="awaited">1 awaited</a>' in text
+    assert (
+        "2026-03-03 07:31:00 to 08:56:44 UTC, 3 senders, 2 queues, 523 of 523 confirmed by the receiver. Also: " in text
+    )
+    assert "whether they were read is not reported" in text
     tiles = dict(re.findall(r"<dt>(?:<a[^>]*>)?([^<]+)(?:</a>)?</dt><dd>([^<]+)</dd>", text.partition("</dl>")[0]))
     expected = {"Lost": "21", "Pending": "125", "Never acknowledged": "0", "Unknown": "0", "Delivered": "523"}
     assert tiles == expected | {"Expired unseen": "1"}
@@ -253,7 +258,7 @@ def test_incidents_come_worst_first_each_with_its_findings(morning: Tables) -> N
 
 def test_one_session_can_be_asked_for_with_names_beside_the_originals(morning: Tables) -> None:
     names = names_of(morning)
-    (session,) = {row["session_id"] for row in morning["incidents"].to_dicts() if row["lost"]}
+    (session,) = {row["session_id"] for row in morning["incidents"].to_dicts() if row["lost_messages"]}
     sender, _ = session.split("->")
     text = said(page_of(morning, names, session=[session]))
     assert "This report shows only 1 session." in text

@@ -45,7 +45,9 @@ def test_a_report_of_nothing_has_no_rows(since: datetime | None, session: tuple[
 def some() -> Frames:
     """Traffic of the sessions a and b, before and after SINCE; c had none after it."""
     tables = empty()
-    counts = {"delivered": 0} | dict.fromkeys(("messages", "transactional", "passing_through", "missing_bytes"), 1)
+    counts = {"delivered": 0} | dict.fromkeys(
+        ("messages", "transactional_messages", "passing_through", "missing_bytes"), 1
+    )
     heard = {"first_captured_at": BEFORE, "last_captured_at": AFTER} | counts
     verdict_counts = dict.fromkeys((verdict.value for verdict in Verdict), 0)
     tables["sessions"] = rows_of(
@@ -254,10 +256,10 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
 
 def test_incidents_are_ranked_by_what_was_lost_then_stuck_then_by_all_else() -> None:
     ranked: tuple[tuple[str, dict[str, int], bool | None], ...] = (
-        ("lost", {"lost": 24}, False),
-        ("lost", {"lost": 1, "pending": 14, "stuck": 9}, True),
-        ("lost", {"lost": 1, "repaired": 50}, None),
-        ("pending", {"pending": 3, "stuck": 3}, True),
+        ("lost", {"lost_messages": 24}, False),
+        ("lost", {"lost_messages": 1, "pending": 14, "stuck_messages": 9}, True),
+        ("lost", {"lost_messages": 1, "repaired": 50}, None),
+        ("pending", {"pending": 3, "stuck_messages": 3}, True),
         ("unacknowledged", {"unacknowledged": 2}, True),
         ("pending", {"pending": 90}, True),
         ("unknown", {"unknown": 9}, None),

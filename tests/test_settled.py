@@ -12,6 +12,7 @@ from tiers import seeds
 
 from jobs.simulator import simulate
 from schemas.replay import TRANSACTIONS, VERDICTS, Reading, Scope
+from schemas.wire import MessageClass
 
 
 @pytest.mark.parametrize("seed", seeds([0, 4, 5, 6], range(250)))
@@ -74,6 +75,12 @@ class Nights(Tables):
         """Adds an OrderAck."""
         self.ack(stream, T0 + at * _S, (sequence, number), stream_offset=at)
 
+    def read(self, stream: str, at: int, sequence: int, number: int) -> None:
+        """Adds a FinalAck: an application received the message."""
+        named = {"source_guid": "source", "acknowledged_message_id": rf"source\{sequence * 100 + number}"}
+        final: Any = {"ack_type": "final_ack", "message_class": int(MessageClass.MQMSG_CLASS_ACK_RECEIVE)}
+        self.ack(stream, T0 + at * _S, (sequence, number), stream_offset=at, **named | final)
+
     def gone(self, table: str, **columns: Any) -> None:
         """Takes away the rows of a table that have these values."""
         self.rows[table] = [row for row in self.rows[table] if columns.items() - row.items()]
@@ -84,6 +91,7 @@ class Nights(Tables):
 
 
 opened, sent, acked, unread = (event(one) for one in (Nights.opened, Nights.sent, Nights.acked, Nights.unread))
+read = event(Nights.read)
 connection, handshake = event(Nights.connection), event(Nights.handshake)
 gone, changed = event(Nights.gone), event(Nights.changed)
 A = connection("A", "a", "r")
@@ -92,6 +100,8 @@ ONE_KNOWN_RECEIVER = (A, opened("B>", dst="x"), handshake("A", "ga", "R"))
 """Nothing names the receiver of stream B."""
 FOUR_MESSAGES = (A, opened("B>"), sent("A>", (10, 7, 1, 0), (20, 7, 2, 1), (30, 8, 1, 0), (40, 9, 1, 0)))
 """They arrived in order."""
+ASKED = (A, sent("A>", (10, 7, 1, 0), (20, 8, 1, 0), (30, 9, 1, 0), tx_final_ack_required=True))
+"""They arrived in order, and their sender asked for FinalAcks."""
 WHOLE: dict[str, Any] = {"tx_transaction_id": 5, "tx_first": True, "tx_last": True}
 USED = (A, sent("A>", (10, 7, 1, 0), **WHOLE), sent("A>", (20, 8, 1, 0), (30, 9, 1, 0), begin=10))
 """A transaction, and others."""
@@ -342,6 +352,8 @@ SCENES: dict[str, tuple[Scope, tuple[Event, ...], tuple[Event, ...]]] = {
         FOUR_MESSAGES,
         (changed("streams", closed=True, acked_bytes=5),),
     ),
+    "a message that was not read yet is read": (Scope.QUEUE, (*ASKED, acked("A<", 31, 9, 1)), (read("A<", 60, 7, 1),)),
+    "the first acknowledgment for a sender comes": (Scope.QUEUE, ASKED, (acked("A<", 60, 9, 1),)),
 }
 """Cases of two nights: the rows that the first one brought, and those that the second one brought or took away."""
 
@@ -369,6 +381,23 @@ def test_a_transaction_id_that_is_used_again_leaves_its_first_use_alone(
     history, made = after(Scope.QUEUE, *nights)
     assert made[TRANSACTIONS.name]["instance"].sort().to_list() == instances
     assert history.judged == judged
+
+
+def test_a_night_says_what_is_not_read_of_what_earlier_nights_settled() -> None:
+    """Reading: a FinalAck for each; of a sender without any acknowledgment nothing is reported."""
+    nights: list[tuple[Event, ...]] = [
+        ASKED,
+        (acked("A<", 60, 9, 1),),
+        (read("A<", 70, 7, 1),),
+        (read("A<", 80, 8, 1), read("A<", 81, 9, 1)),
+    ]
+    found = []
+    for last in range(1, len(nights) + 1):
+        _, made = after(Scope.QUEUE, *nights[:last])
+        (session,) = made["sessions"].to_dicts()
+        since = session["accepted_not_read_since"]
+        found.append((session["accepted_not_read_messages"], since and round(since.timestamp() - T0 / _S)))
+    assert found == [(None, None), (3, 10), (2, 20), (0, None)]
 
 
 def test_connections_that_were_captured_twice_leave_other_senders_settled() -> None:

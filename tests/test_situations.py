@@ -10,7 +10,7 @@ from jobs.app.summary_text import for_people
 from jobs.steps import look
 
 CAPTURES = Path(__file__).parent / "captures" / "reports"
-_FIRST_LINES = 12
+_FIRST_LINES = 5
 
 
 class Said(NamedTuple):
@@ -46,9 +46,11 @@ SITUATIONS = {
     "clocks_and_short_life": Said(
         ("10 messages were lost", "its time to reach the queue ran out", "clocks"), ("missing or full", "quota")
     ),
-    "extension_header": Said(("10 delivered, 9 pending, 1 awaited",), ("lost since",)),
+    "extension_header": Said(
+        ("10 of 10 confirmed by the receiver", "9 pending, 1 awaited", "Go to 10.1.0.5"), ("lost since",)
+    ),
     "answers_on_another_path": Said(
-        ("No loss was seen", "No acknowledgment confirms any of the 60"), ("Nothing was lost", "stuck", "never ack")
+        ("No loss was seen", "none of 60 confirmed by the receiver"), ("Nothing was lost", "stuck", "never ack")
     ),
 }
 

@@ -9,7 +9,8 @@ from tiers import merge_needs
 from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, fast_open, handshake
 
 from schemas.ingest import TcpReason
-from udfs.tcp.connections import Connections, Segment
+from udfs.tcp.connections import Connections
+from udfs.tcp.direction import Segment
 from udfs.tcp.overlap import Overlap, deliver, missing_at_end
 
 
@@ -73,6 +74,15 @@ def whole(data: bytes, isn: int | None) -> Rebuilt:
 
 def data(seq: int, payload: bytes, *, ack: int = 5001, flags: int = ACK) -> Sent:
     return Sent(False, seq, ack, flags, payload)
+
+
+def at_s(seconds: int, sent: Sent) -> Segment:
+    return segment(sent)._replace(time_ns=seconds * 10**9)
+
+
+def in_second(sent: Sent | Segment) -> Segment:
+    """A segment of the second of two captures, of which the first is taken before."""
+    return (segment(sent) if isinstance(sent, Sent) else sent)._replace(capture=1)
 
 
 OPEN = handshake(1000, 5000)
@@ -159,6 +169,34 @@ CLIENT_SENDS: dict[str, tuple[list[Sent | Segment], Rebuilt]] = {
     "47: the last byte, alone, after the FIN": (
         [data(1001, b"abc"), data(1005, b"", flags=FIN | ACK), data(1004, b"d")],
         whole(b"abcd", 1000),
+    ),
+    "47: keep-alive with garbage, whose segment nobody has": (
+        [data(1001, b"abc"), at_s(0, ANSWER), at_s(1, data(1006, b"x")), ANSWER, data(1007, b"ghi")],
+        Rebuilt(b"abcghi", [(3, 3)], False, [], 1000),
+    ),
+    "47: a last segment of one byte, captured after its acknowledgment": (
+        [data(1001, b"abcde"), at_s(1, ANSWER), at_s(1, data(1006, b"f"))],
+        whole(b"abcdef", 1000),
+    ),
+    "47: keep-alive with garbage, whose segment another capture has": (
+        [data(1001, b"abc"), ANSWER, data(1006, b"x"), ANSWER, in_second(data(1004, b"def")), in_second(ANSWER)],
+        whole(b"abcdef", 1000),
+    ),
+    "47: the same, where the acknowledgment was missed, too": (
+        [data(1001, b"abc"), data(1006, b"x"), in_second(data(1004, b"def")), in_second(data(1006, b"x"))],
+        whole(b"abcdef", 1000),
+    ),
+    "47: keep-alive of the next capture in time, whose segment nobody has": (
+        [data(1001, b"abc"), at_s(0, ANSWER), in_second(at_s(11, data(1006, b"x"))), in_second(data(1007, b"ghi"))],
+        Rebuilt(b"abcghi", [(3, 3)], False, [], 1000),
+    ),
+    "47: a segment of one byte that only the second of two captures has": (
+        [data(1001, b"abcde"), at_s(1, ANSWER), in_second(at_s(8, data(1006, b"f")))],
+        whole(b"abcdef", 1000),
+    ),
+    "47: a segment of one byte, and its keep-alive in a capture that missed it": (
+        [data(1001, b"abcde"), at_s(0, ANSWER), at_s(2, data(1006, b"x")), in_second(at_s(0, data(1006, b"f")))],
+        whole(b"abcdef", 1000),
     ),
     "49: only acknowledgments": ([Sent(True, 5001, 1010, ACK)], Rebuilt(b"", [(0, 9)], False, [], 1000)),
     "49: acknowledged beyond what is seen": (
@@ -300,6 +338,26 @@ def test_fault_44_second_vantage_point_that_saw_other_segments() -> None:
     assert found[1] == (whole(TEXT[:600], 90_000), whole(TEXT[600:900], 80_000))
     assert sum(len(side.data) for side in found[0]) == len(TEXT) - lost
     assert not any(side.rejected or side.conflict for side in found[0])
+
+
+@pytest.mark.parametrize("answers_first", [True, False])
+@pytest.mark.parametrize("missed", [(), (0,), (1,)])
+@pytest.mark.parametrize("second", [5_900, 2_000_000, 3_000_000_000])
+def test_fault_44_port_reuse_in_a_capture_of_each_direction(
+    second: int, missed: Sequence[int], answers_first: bool
+) -> None:
+    """Also where the SYN of the first connection was missed, or what answers it."""
+    first = conversation(random.Random(1), TEXT[:600], TEXT[:500], largest=100)
+    again = conversation(random.Random(2), TEXT[600:], TEXT[500:], client_isn=90_000, server_isn=second, largest=100)
+    sent = [*(one for at, one in enumerate(first) if at not in missed), *again]
+    in_turn: list[Sent] = sorted(sent, key=lambda sending: sending.by_server is not answers_first)
+    found, outside = rebuild(in_turn)
+    assert outside == []
+    assert [tuple(side.data for side in sides) for sides in found] == [
+        (TEXT[:600], TEXT[:500]),
+        (TEXT[600:], TEXT[500:]),
+    ]
+    assert not any(side.gaps or side.rejected or side.conflict for sides in found for side in sides)
 
 
 @pytest.mark.parametrize(("later_s", "connections"), [(239, 1), (241, 2)])

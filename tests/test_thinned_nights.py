@@ -53,11 +53,13 @@ class Night:
 
     def rows(self, table: Any) -> list[Row]:
         """Returns the rows of a table."""
-        return self.engine.read(table).to_dicts()
+        found: list[Row] = self.engine.read(table).to_dicts()
+        return found
 
     def address(self, verdict: Row) -> str:
         """Returns the address that a message came from, on the stream that counts."""
-        return self.counting[verdict["stream_id"]].partition(">")[0].rpartition(":")[0].strip("[]")
+        counting: str = self.counting[verdict["stream_id"]]
+        return counting.partition(">")[0].rpartition(":")[0].strip("[]")
 
     def sequences(self, incident: Row) -> set[tuple[str, int]]:
         """Returns the sequences of an incident: as many as it says, from its first one on, that are in trouble."""
@@ -118,7 +120,7 @@ def test_messages_of_each_machine_are_those_of_the_rows(thinned: Night) -> None:
         found = {one["address"]: (one["messages"], one["accepted"], one["lost"]) for one in incident["senders"]}
         assert found == expected
         assert all(accepted + lost <= messages for messages, accepted, lost in found.values())
-        assert incident["lost"] == sum(
+        assert incident["lost_messages"] == sum(
             row["numbers"]
             for row in thinned.outcomes
             if (row["scope_key"], row["tx_sequence_id"]) in own and row["outcome"] in LOST

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from enum import StrEnum
 from functools import partial
 from typing import Any, Self
 
@@ -35,6 +36,21 @@ _MOST = (1 << 63) - 1  # TOML's own
 _MOST_SECONDS = 365 * 86_400
 _SHOWN = 60  # characters of a wrong value
 _INGEST = IngestOptions()
+
+
+class Form(StrEnum):
+    """Lists how the simulator writes a capture; `jobs.simulator.forms` says what they are."""
+
+    PLAIN = "plain"
+    SECTIONS = "sections"
+    TAPS = "taps"
+    INTERFACES = "interfaces"
+    DIRECTIONS = "directions"
+    APPENDED = "appended"
+    HOSTS = "hosts"
+    KEEP_ALIVES = "keep_alives"
+    RENUMBERED = "renumbered"
+    RENUMBERED_TRANSLATED = "renumbered_translated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +230,17 @@ class Config:
     )
     mirrored: bool = _simulate(False, "capture every frame twice, as a mirror port may")
     clock_step_s: int = _seconds(0, "seconds by which the capture's clock steps back, 20 s after the traffic began")
+    form: str = _simulate(
+        Form.PLAIN.value,
+        "sections: one for each direction; taps: two sections with all frames; interfaces: one for each direction, in "
+        "turns of a second; directions, hosts: a file for each; appended: one direction behind the other; keep_alives: "
+        "two captures that each miss some frames, and keep-alives with garbage; renumbered: inside and outside a "
+        "firewall that draws new TCP sequence numbers; renumbered_translated: the same with address translation",
+        choices=Form,
+    )
+    encapsulation: str = _simulate(
+        "plain", "what each captured frame is in: plain, vxlan, gre, erspan_2, mpls, …; a wrong name lists all"
+    )
 
     @classmethod
     def load(cls, given: Mapping[str, Any], file: str | None) -> Self:

@@ -8,19 +8,30 @@ from schemas.incidents import IncidentOutcome
 
 _COLUMN = 22
 _MOST_NAMED = 6
-_FIRST = ("outcomes", "failed_connections", "incidents", "findings", "verdicts", "messages", "captures")
+_FIRST = (
+    *("unread_frames", "outcomes", "accepted_not_read_messages", "unanswered_pings", "unfit_captures", "incidents"),
+    *("findings", "verdicts", "messages", "captures"),
+)
 """Figures that come first, in this order."""
+_CALLED = {"accepted_not_read_messages": "not read yet"}
+"""Names of figures in other words."""
+_TIMES = (("from", "first_captured_at"), ("to", "last_captured_at"))
 _IN_OTHERS = {
     "lost",
     "lost_by",
     "stuck",
     "unacknowledged",
     "confirmed",
+    "accepted_not_read_since",
+    "period",
+    "senders",
+    "queues",
     "transactional_messages",
     "acks",
     "severities",
     "findings_by_severity",
     "worst_incidents",
+    "failed_connections",
     "books",
     "seconds",
 }
@@ -28,22 +39,23 @@ _IN_OTHERS = {
 
 
 def for_people(summary: Mapping[str, Any]) -> str:
-    """Returns the lines: the headline, if there is one, then a line for each figure that is not 0.
+    """Returns the lines: the headline, if there is one, what happened and what to do, then the figures that are not 0.
 
-    The report comes last, because it is what to open next; the tables are named only where they are elsewhere.
+    The first five lines are enough to act on the worst that happened. The report comes last, because it is what to open
+    next; the tables are named only where they are elsewhere.
     """
     keys = [key for key in summary if key not in (_IN_OTHERS if "headline" in summary else {"books", "seconds"})]
     report, tables = summary.get("report") or "", summary.get("tables")
     shown_apart = {"headline", "report"} | ({"tables"} if tables and report.startswith(f"{tables}/") else set())
     keys = [key for key in keys if key not in shown_apart]
     keys = sorted(keys, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
-    lines = [printable(summary["headline"])] if "headline" in summary else []
+    lines = [printable(line) for line in summary.get("headline", "").splitlines()] + _what_happened(summary)
     lines += _line_of_books(summary.get("books", {}))
     for key in keys:
         text = _LINES.get(key, _plain)(summary[key], summary)
         if text:
             first, *more = text.split("\n")
-            lines.append(f"{printable(key.replace('_', ' ')):<{_COLUMN}}{first}")
+            lines.append(f"{printable(_CALLED.get(key, key.replace('_', ' '))):<{_COLUMN}}{first}")
             lines += [f"{'':<{_COLUMN}}{line}" for line in more]
     if "seconds" in summary:
         lines.append(f"{'took':<{_COLUMN}}{summary['seconds']} s")
@@ -99,52 +111,79 @@ def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
     return "\n".join(lines) or _plain(kinds, summary)
 
 
+def _not_read(messages: int | None, summary: Mapping[str, Any]) -> str:
+    """Returns how many messages were accepted and not read yet, and since when; says so where nothing reports it."""
+    if messages is None:
+        return "not reported" if summary.get("outcomes") else ""
+    return f"{messages:,} since {summary['accepted_not_read_since']}" if messages else "0"
+
+
 def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:
-    """Returns incidents by outcome, and for each of the worst what happened, where, since when, and what to do."""
-    told = summary.get("worst_incidents", ())
-    report = "the report" if summary.get("report") or "tables" in summary else "what --out FILE writes"
+    """Returns incidents by outcome, and where those are that were not told."""
     lines = [_plain({name.value: outcomes.get(name, 0) for name in IncidentOutcome}, summary)]
-    for number, incident in enumerate(told, 1):
-        lines += [f"{number}. {_what(incident)}", *(f"   {line}" for line in _where(incident, report))]
+    told = len(summary.get("worst_incidents", ()))
     needing = sum(count for name, count in outcomes.items() if name != IncidentOutcome.REPAIRED.value)
-    if told and needing > len(told):
+    if told and needing > told:
+        report = _where_listed(summary)
         where = f"{report} and in the table incidents" if "tables" in summary else report
-        lines.append(f"{needing - len(told):,} more that were not repaired are in {where}")
+        lines.append(f"{needing - told:,} more that were not repaired are in {where}")
     return "\n".join(lines)
 
 
-def _what(incident: Mapping[str, Any]) -> str:
-    """Returns the figures of an incident that are not 0 and what happened."""
-    named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident))
-    return f"{named or incident['outcome']}: {printable(incident['explanation'])}"
+def _where_listed(summary: Mapping[str, Any]) -> str:
+    return "the report" if summary.get("report") or "tables" in summary else "what --out FILE writes"
+
+
+def _what_happened(summary: Mapping[str, Any]) -> list[str]:
+    """Returns lines on each of the worst incidents: what, where, why, and what to do; and on connections that failed.
+
+    A failed connection from or to a sender of an incident is told there.
+    """
+    lines, failed = [], list(summary.get("failed_connections", ()))
+    for number, incident in enumerate(summary.get("worst_incidents", ()), 1):
+        its_own = [one for one in failed if any(_concerns(one, sender["address"]) for sender in incident["addresses"])]
+        failed = [one for one in failed if one not in its_own]
+        first, *more = _lines_of(incident, its_own, _where_listed(summary))
+        lines += [f"{number}. {first}", *(f"   {line}" for line in more)]
+    return lines + [printable(one) for one in failed]
+
+
+def _concerns(failed: str, machine: str) -> bool:
+    """Returns whether a sentence on connections that failed is about a machine."""
+    return failed.startswith(f"{machine} could not ") or f" connect to {machine}: " in failed
 
 
 def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
     """Returns how many messages of an incident are lost, stuck and so on, each figure with its word; none that is 0."""
-    waiting = incident["pending"] - incident["stuck"]
+    waiting = incident["pending"] - incident["stuck_messages"]
     figures = (
-        (incident["lost"], "lost"),
-        (incident["stuck"], "stuck"),
-        (waiting, "more pending" if incident["stuck"] else "pending"),
+        (incident["lost_messages"], "lost"),
+        (incident["stuck_messages"], "stuck"),
+        (waiting, "more pending" if incident["stuck_messages"] else "pending"),
         (incident["unacknowledged"], "never acknowledged"),
         (incident["unknown"], "unknown"),
     )
     return [(many, word) for many, word in figures if many]
 
 
-def _where(incident: Mapping[str, Any], report: str) -> list[str]:
-    """Returns since when and where an incident is, which machines sent, what to do, and what the `report` lists."""
-    end = (
-        f", its end not known: last seen {incident['ended_at']}"
-        if incident["ongoing"] is None
-        else f", not over: last seen {incident['ended_at']}"
-        if incident["ongoing"]
-        else f", over since {incident['ended_at']}"
-    )
-    lines = [
-        f"Since {incident['began_at'] or 'no time known'}{end}. {_machines(incident)}",
-        f"To {', '.join(incident['destination_queues']) or 'a queue that is not named'}",
-    ]
+def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -> list[str]:
+    """Returns what is said of an incident: three lines to act on, then the rest.
+
+    They say what became of messages, where and since when; why, by the gravest finding, and which connections `failed`;
+    and what to do.
+    """
+    named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident)) or incident["outcome"]
+    queues = ", ".join(incident["destination_queues"]) or "a queue that is not named"
+    ended = incident["ended_at"]
+    end = {None: "not known whether it goes on: last seen", True: "not over: last seen", False: "over since"}
+    began = incident["began_at"] or "no time known"
+    lines = [f"{named}, {_machines(incident)}, to {queues}, since {began}, {end[incident['ongoing']]} {ended}"]
+    found = list(incident.get("findings", ()))
+    lines.append(f"Why: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
+    places = ", ".join(map(_called, incident["go_to"]))
+    todo = [f"Go to {places}." if places else "", incident["advice"]]
+    lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
+    lines += [f"Found: {sentence}" for sentence in ([incident["explanation"], *found[1:]] if found else [])]
     machines = [_machine(one) for one in incident["addresses"]]
     lines += [f"Sent from {'; '.join(machines)}"] if machines else []
     if accepted := incident.get("accepted_from"):
@@ -152,9 +191,6 @@ def _where(incident: Mapping[str, Any], report: str) -> list[str]:
         many = sum(one["messages"] for one in accepted)
         since = f"Accepted since numbers were used twice, {incident['accepted_since']}"
         lines.append(f"{since}: {many:,} {'message' if many == 1 else 'messages'} ({each}); {report} lists them")
-    lines += [f"Why: {sentence}" for sentence in incident.get("findings", ())]
-    lines += [f"Go to {', '.join(map(_called, incident['go_to']))}"] if incident["go_to"] else []
-    lines += [f"What to do: {incident['advice']}"] if incident["advice"] else []
     lines += _proof(incident.get("proof", ()))
     return [printable(line) for line in lines]
 
@@ -179,7 +215,7 @@ def _machines(incident: Mapping[str, Any]) -> str:
     if names := incident.get("session_names"):
         return f"{names} ({incident['session_id']})"
     senders, receivers = ", ".join(one["address"] for one in incident["addresses"]), ", ".join(incident["receivers"])
-    return f"From {senders} to {receivers}" if senders and receivers else str(incident["session_id"])
+    return f"from {senders} to {receivers}" if senders and receivers else str(incident["session_id"])
 
 
 def _called(machine: Mapping[str, Any]) -> str:
@@ -201,9 +237,27 @@ def _outcomes(counts: Mapping[str, int], _: Mapping[str, Any]) -> str:
     return ", ".join(_named(outcome, many) for outcome, many in counts.items())
 
 
+def _unfit(unfit: Mapping[str, Any], _: Mapping[str, Any]) -> str:
+    """Returns a line for each of the last captures with something amiss: from when to when it is, and what."""
+    lines = [
+        "".join((one["uri"], *(f", {word} {one[at]}" for word, at in _TIMES if one[at]), ": ", "; ".join(one["amiss"])))
+        for one in unfit["last"][:_MOST_NAMED]
+    ]
+    more = unfit["many"] - len(lines)
+    return "\n".join([*map(printable, lines), *([f"and {more:,} more: see the table captures"] if more else [])])
+
+
+def _unread(captures: Sequence[str], _: Mapping[str, Any]) -> str:
+    """Returns a line for each capture of which frames were not read."""
+    return "\n".join(_first([printable(one) for one in captures]))
+
+
 _LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
+    "unread_frames": _unread,
     "outcomes": _outcomes,
+    "accepted_not_read_messages": _not_read,
     "messages": _messages,
     "findings": _findings,
     "incidents": _incidents,
+    "unfit_captures": _unfit,
 }

@@ -5,12 +5,16 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
-from schemas.ingest import CaptureStatus, Stage
+from schemas.ingest import PINGS, CaptureStatus, Stage, Tunnel
 from schemas.staging import Counted
+from udfs.network.endpoints import unpack_address
 
 Row = dict[str, Any]
+_KINDS = 20
+"""Most kinds of records that `not_judged` names."""
 
 
 class Place(NamedTuple):
@@ -51,28 +55,48 @@ def rank(indexed: Iterable[Row]) -> list[Row]:
 
 
 def split(captures: Iterable[Row]) -> Iterator[Row]:
-    """Yields one row (capture, capture_id, uri, compression, cursor, stop) per byte range of the captures."""
+    """Yields one row of `schemas.staging.SPLIT` per byte range of the captures."""
     for row in captures:
         ends = [json.loads(cursor)["offset"] for cursor in row["cursors"][1:]]
         for cursor, stop in zip_longest(row["cursors"], ends):
-            names = ("capture", "capture_id", "uri", "compression")
-            yield {name: row[name] for name in names} | {"cursor": cursor, "stop": stop}
+            names = ("capture", "capture_id", "uri", "compression", "by_time")
+            steps = row["clock_steps"] if row["by_time"] else None
+            yield {name: row[name] for name in names} | {"cursor": cursor, "stop": stop, "clock_steps": steps}
 
 
-def capture_rows(captures: Sequence[Row], counts: Iterable[Row]) -> list[Row]:
-    """Returns rows of `schemas.staging.CAPTURE`, given counts (capture, what, records) of their splits."""
+def capture_rows(captures: Sequence[Row], counts: Iterable[Row], pings: Iterable[Row]) -> list[Row]:
+    """Returns rows of `schemas.staging.CAPTURE`, given counts (capture, what, records) of their splits.
+
+    `pings` are rows of `sum_up_pings`.
+    """
     sums: dict[int, Counter[str]] = defaultdict(Counter)
     for row in counts:
         sums[row["capture"]][row["what"]] += row["records"]
+    pinged: dict[int, list[Row]] = defaultdict(list)
+    for row in pings:
+        named = {side: unpack_address(row[side]) for side in ("source", "destination")}
+        pinged[row["capture"]].append({name: row[name] for name in PINGS.value_type.names} | named)
     now = time.time_ns()
     return [
         row
-        | {"segment_count": sums[row["capture"]].pop(Counted.SEGMENT, 0)}
-        | {"other_count": sums[row["capture"]].pop(Counted.OTHER, 0)}
-        | {"not_judged": [{"what": what, "records": n} for what, n in sorted(sums[row["capture"]].items())] or None}
+        | {f"{what.value}_count": sums[row["capture"]].pop(what, 0) for what in Counted}
+        | {"tunnels": _listed({one: sums[row["capture"]].pop(one, 0) for one in Tunnel})}
+        | {"not_judged": _listed(_shortened(sums[row["capture"]]))}
+        | {"pings": sorted(pinged[row["capture"]], key=itemgetter("source", "destination")) or None}
         | {"ingested_ns": now}
         for row in captures
     ]
+
+
+def _listed(counts: Mapping[str, int]) -> list[Row] | None:
+    """Returns counts that are not 0 as rows (what, records); None for none."""
+    return [{"what": str(what), "records": n} for what, n in sorted(counts.items()) if n] or None
+
+
+def _shortened(counts: Counter[str]) -> Mapping[str, int]:
+    """Returns the largest counts, and the sum of the others: damaged frames may be of any kind."""
+    first = dict(counts.most_common(_KINDS))
+    return first | {"others": counts.total() - sum(first.values())}
 
 
 def unreadable_rows(captures: Iterable[Row]) -> list[Row]:

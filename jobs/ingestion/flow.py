@@ -28,6 +28,7 @@ from schemas.ingest import (
 )
 from schemas.table import STRING, row
 from udfs.derive.frames import derives
+from udfs.derive.pings import sum_up_pings
 from udfs.passes.assemble import assemble_connections
 from udfs.passes.defragment import defragment
 from udfs.passes.extract import extract_splits
@@ -112,10 +113,8 @@ def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, 
     rows = engine.keep(engine.run(splits, extract_splits(options), staging.EXTRACTED, parts=len(parts)))
     fragments = engine.pick(rows, "fragment", "capture")
     if engine.count(fragments):
-        order = ("capture", "frame")
-        rows = engine.union(
-            rows, engine.keep(engine.run(fragments, defragment(options), staging.EXTRACTED, ("key",), order))
-        )
+        whole = engine.run(fragments, defragment(options), staging.EXTRACTED, ("key",), staging.ORDER)
+        rows = engine.union(rows, engine.keep(whole))
     return Extracted(captures, rows, engine.pick(rows, "segment", "capture"))
 
 
@@ -164,7 +163,10 @@ def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -
         PACKETS: engine.union(engine.run(framed, unpack(), staging.PACKET), engine.pick(rows, "packet")),
         QUARANTINE: engine.union(engine.pick(rows, "quarantine"), faults, unreadable),
     }
-    captures = capture_rows(extracted.captures, _brought(engine, engine.pick(extracted.rows, "count", "capture")))
+    counts, pings = (engine.pick(extracted.rows, kind, "capture") for kind in ("count", "ping"))
+    last_ns = {row["capture"]: row["last_ns"] for row in extracted.captures}
+    few = engine.bring(counts=counts, pings=engine.derive(partial(sum_up_pings, last_ns=last_ns), pings=pings))
+    captures = capture_rows(extracted.captures, few["counts"].to_dicts(), few["pings"].to_dicts())
     stale = engine.keep(assembled.stale)
     if engine.count(stale):
         of_streams = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS)
@@ -199,7 +201,7 @@ def _run_assembly(
     files = {row["capture"]: CaptureFile(row["capture_id"], row["uri"]) for row in captures}
     work = assemble_connections(options, files, final=final)
     rows = engine.union(segments, engine.pick(planned, "state"))
-    return engine.keep(engine.run(rows, work, staging.ASSEMBLED, ("connection",), ("capture", "frame")))
+    return engine.keep(engine.run(rows, work, staging.ASSEMBLED, ("connection",), staging.ORDER))
 
 
 def _read_again(

@@ -8,8 +8,9 @@ from typing import Any, Generic, NamedTuple
 
 from jobs.engine.engine import Engine, T
 from jobs.replaying.sources import Sources
-from schemas.table import LONG, STRING, row
-from udfs.derive.columns import PLACE
+from schemas.table import BOOL, LONG, STRING, row
+from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE
+from udfs.derive.conversations.apart import find_clocks, undecided
 from udfs.derive.conversations.clocks import (
     disputed_in_scopes,
     in_their_places,
@@ -30,11 +31,13 @@ from udfs.derive.conversations.united import (
     with_copies,
 )
 from udfs.derive.replay.coverage import unread_ranges
-from udfs.derive.replay.scopes import FLOW_KEY, with_scopes
+from udfs.derive.replay.scopes import CONTENT, FLOW_KEY, NUMBERS, with_scopes
 
 _COPY = row(stream_id=STRING, copy_of=STRING)
 _PLACED = row(stream_id=STRING, stream_offset=LONG, own_stream=STRING, own_offset=LONG, late_ns=LONG)
 _DISPUTED = row(stream_id=STRING, stream_offset=LONG)
+_UNDECIDED = row(stream_id=STRING, stream_offset=LONG, contested=BOOL)
+_PAIR = row(**dict.fromkeys(CAPTURES_OF_PAIR, STRING))
 
 
 class Copies(NamedTuple, Generic[T]):
@@ -73,6 +76,8 @@ class Conversations(Generic[T]):
     """STREAMS names copies, maybe of an earlier replay."""
     found: Copies[T] | None = None
     """None without copies."""
+    clocks: T | None = None
+    """Rows of `apart.find_clocks`; None where something compares the clocks of all captures."""
 
     @property
     def is_as_recorded(self) -> bool:
@@ -128,6 +133,16 @@ class Conversations(Generic[T]):
         near = engine.join(engine.select(messages, *FLOW_KEY, "stream_offset", "captured_ns"), sides, ["stream_id"])
         return engine.derive(disputed_in_scopes, messages=engine.derive(with_scopes, messages=near, flows=flows))
 
+    def undecided(self, flows: T) -> T:
+        """Returns rows of `apart.undecided`."""
+        engine = self.engine
+        if self.clocks is None:
+            return engine.table([], _UNDECIDED)
+        columns = dict.fromkeys((*FLOW_KEY, *NUMBERS, "stream_offset", "captured_ns", "capture_id", *CONTENT))
+        messages = engine.select(engine.where(self.messages, "transactional"), *columns)
+        timed = engine.join(messages, self.clocks, ["capture_id"])
+        return engine.keep(engine.derive(undecided, messages=engine.derive(with_scopes, messages=timed, flows=flows)))
+
     def renamed_copies(self, streams: T) -> T | None:
         """Returns the rows of STREAMS of which `copy_of` is not what it should be; None where none can be."""
         if self.found is None and not self.had_copies:
@@ -165,10 +180,25 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
     pairs = looked["alike"]
     if engine.count(looked["vague"]):
         pairs = _with_same_packets(united, looked["connections"], looked["vague"], pairs)
+    apart = looked["apart"]
     if not engine.count(pairs):
+        return _with_clocks(united, apart, engine.table([], _PAIR))
+    packets = (united.messages, united.acks, united.handshakes)
+    shown = engine.distinct(engine.union(*(engine.select(rows, "stream_id", "capture_id") for rows in packets)))
+    chosen = engine.derive_tables(choose_streams, pairs=pairs, connections=looked["connections"], shown=shown)
+    united, differences = _without_copies(united, chosen["copies"], chosen["groups"])
+    return _with_clocks(united, apart, differences)
+
+
+def _with_clocks(united: Conversations[T], apart: T, differences: T) -> Conversations[T]:
+    """Returns the conversations with the clocks of captures, where nothing compares two."""
+    engine, sources = united.engine, united.sources
+    if not engine.count(apart):
         return united
-    chosen = engine.derive_tables(choose_streams, pairs=pairs, connections=looked["connections"])
-    return _without_copies(united, chosen["copies"], chosen["groups"])
+    shown = engine.expect_few(engine.distinct(engine.select(sources.packets, "stream_id", "capture_id")))
+    pairs = engine.expect_few(engine.distinct(engine.select(differences, *CAPTURES_OF_PAIR)))
+    clocks = engine.derive(find_clocks, apart=apart, shown=shown, streams=sources.streams, differences=pairs)
+    return replace(united, clocks=clocks) if engine.count(clocks) else united
 
 
 def _find_offsets(engine: Engine[T], sources: Sources[T], spans: T) -> T | None:
@@ -212,8 +242,11 @@ def _with_same_packets(united: Conversations[T], connections: T, vague: T, pairs
     return engine.union(pairs, engine.derive(same_packets, alike=same, counted=counted, connections=connections))
 
 
-def _without_copies(united: Conversations[T], copies: T, groups: T) -> Conversations[T]:
-    """Returns the tables with each conversation once; `groups` name the stream that counts of each one involved."""
+def _without_copies(united: Conversations[T], copies: T, groups: T) -> tuple[Conversations[T], T]:
+    """Returns the tables with each conversation once, and the differences between captures that both hold some.
+
+    `groups` name the stream that counts of each one involved.
+    """
     engine = united.engine
     copies, groups = engine.expect_few(copies), engine.expect_few(groups)
     ranges = {name: getattr(united, name) for name in ("streams", "unread", "handshakes")}
@@ -235,4 +268,4 @@ def _without_copies(united: Conversations[T], copies: T, groups: T) -> Conversat
         for name, rows in packets.items()
     }
     tables["unread"] = engine.expect_few(tables["unread"])
-    return replace(united, **tables, found=Copies(copies, made["copied"], placed, skews))
+    return replace(united, **tables, found=Copies(copies, made["copied"], placed, skews)), made["differences"]

@@ -22,7 +22,13 @@ from udfs.derive.facts.arrivals import (
     shown_messages,
     times_of_sending,
 )
-from udfs.derive.facts.captures import cannot_connect, captured_twice, clock_steps, with_clock_steps
+from udfs.derive.facts.captures import (
+    cannot_connect,
+    captured_twice,
+    clock_steps,
+    unanswered_pings,
+    with_clock_steps,
+)
 from udfs.derive.facts.events import addresses_reached, addresses_seen, messages_sent, tell_incidents
 from udfs.derive.facts.receivers import (
     WINDOW,
@@ -87,6 +93,7 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
         facts.captured_twice: captured_twice(ends),
         facts.clock_stepped: few["steps"],
         facts.cannot_connect: failures,
+        facts.unanswered_pings: few["pings"],
         facts.acknowledged_elsewhere: elsewhere,
         facts.closed_by_receiver: closed,
         facts.receiver_replaced: replaced,
@@ -183,6 +190,7 @@ def find_by_facts(
         session_acks=engine.distinct(engine.select(sources.session_acks, "stream_id")),
         fallen=engine.derive(fallen_acks, acks=acks),
         steps=engine.derive(clock_steps, captures=stepped, messages=in_stepped),
+        pings=engine.derive(unanswered_pings, captures=sources.captures, streams=sources.streams),
         **engine.derive_tables(broken_transactions, transactions=transactions),
     )
 

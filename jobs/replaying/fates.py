@@ -12,12 +12,12 @@ from jobs.replaying.inputs import Inputs
 from jobs.replaying.settled import Settled
 from schemas.outcomes import EXPLAINED, Outcome
 from schemas.replay import Scope
-from udfs.derive.columns import PLACE
+from udfs.derive.columns import ACK_PAIR, PLACE
 from udfs.derive.facts.arrivals import late_arrivals
 from udfs.derive.facts.unanswered import acknowledged_in_vain, acknowledged_no_more, acknowledged_pairs, fallen_acks
 from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.arrivals import sum_up_verdicts, unusual_arrivals
-from udfs.derive.outcomes.counts import count_outcomes, message_fates
+from udfs.derive.outcomes.counts import OF_ASKED, count_not_read, count_outcomes, message_fates, where_reported
 from udfs.derive.outcomes.slots import (
     JUDGED_AS,
     MESSAGE,
@@ -27,7 +27,7 @@ from udfs.derive.outcomes.slots import (
     cut_streams,
     last_seen,
 )
-from udfs.derive.summaries import carried_by_stream, summarize_sequences, summarize_sessions
+from udfs.derive.summaries import OF_FLOWS, carried_by_stream, summarize_sequences, summarize_sessions
 from udfs.derive.transactions import OF_TRANSACTIONS, derive_transactions, with_neighbours
 from udfs.replay.arrivals import FALLING
 from udfs.replay.slots import explain_slots
@@ -56,9 +56,9 @@ class Fates(Generic[T]):
 
 
 @derives(("scope_key",))
-def _count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame) -> Frames:
+def _count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame, not_read: pl.DataFrame) -> Frames:
     return {
-        "counts": count_outcomes(plain, outcomes),
+        "counts": count_outcomes(plain, outcomes, not_read),
         "fates": message_fates(outcomes),
         "undelivered": outcomes.filter(pl.col("outcome") != Outcome.DELIVERED.value),
     }
@@ -69,14 +69,18 @@ def _summarize(
     carried: pl.DataFrame,
     ends: pl.DataFrame,
     unread: pl.DataFrame,
+    flows: pl.DataFrame,
+    answered: pl.DataFrame,
     counts: pl.DataFrame | None = None,
     slot_counts: pl.DataFrame | None = None,
     *,
     scope: Scope,
 ) -> Frames:
+    if counts is not None:
+        counts = where_reported(counts, tallies, answered)
     return {
         "sequences": summarize_sequences(tallies, counts, slot_counts),
-        "sessions": summarize_sessions(carried, ends, unread, tallies, counts, scope=scope),
+        "sessions": summarize_sessions(carried, ends, unread, tallies, flows, counts, scope=scope),
     }
 
 
@@ -116,7 +120,9 @@ def find_fates(united: Conversations[T], inputs: Inputs[T], verdicts: T, settled
         settled=settled.tallies,
     )
     explained = engine.keep(engine.run(found["arrivals"], explain_slots, EXPLAINED, ("scope_key",), FALLING))
-    counted = engine.derive_tables(_count_outcomes, plain=found["plain"], outcomes=explained)
+    asked = engine.where(engine.select(verdicts, *OF_ASKED), "final_ack_requested")
+    not_read = engine.derive(count_not_read, asked=engine.join(asked, unusual_slots, SLOT, "anti"))
+    counted = engine.derive_tables(_count_outcomes, plain=found["plain"], outcomes=explained, not_read=not_read)
     return Fates(
         tallies=found["tallies"],
         unusual_slots=unusual_slots,
@@ -146,7 +152,14 @@ def add_up(
     """Returns the rows of `sequences` and `sessions`; without fates, the counts of outcomes are null."""
     engine = united.engine
     carried = engine.derive(carried_by_stream, messages=united.messages)
-    tables = {"tallies": tallies, "carried": carried, "ends": inputs.ends, "unread": inputs.unread}
+    tables = {
+        "tallies": tallies,
+        "carried": carried,
+        "ends": inputs.ends,
+        "unread": inputs.unread,
+        "flows": engine.distinct(engine.select(inputs.flows, *OF_FLOWS)),
+        "answered": engine.distinct(engine.select(inputs.acks, *ACK_PAIR)),
+    }
     if fates is not None:
         tables |= {"counts": fates.counts, "slot_counts": fates.slot_counts}
     return engine.derive_tables(partial(_summarize, scope=scope), **tables)

@@ -92,12 +92,13 @@ def _explain(
     findings = engine.union(engine.read(FINDINGS_ON_MESSAGES), by_facts)
     undelivered = settled.with_kept(OUTCOMES.name, fates.undelivered)
     unusual = settled.with_kept(VERDICTS.name, fates.unusual)
-    sent = (united.on_counting_streams(rows) for rows in (unusual, fates.tallies))
-    incidents = find_incidents(engine, *sent, undelivered, findings, sequences)
+    unusual, tallies = united.on_counting_streams(unusual), united.on_counting_streams(fates.tallies)
+    incidents = find_incidents(engine, unusual, tallies, undelivered, findings, sequences)
     explained = with_proof(united, every_verdict, outcomes=fates.undelivered, **incidents)
     for table in (OUTCOMES, FINDINGS, INCIDENTS):
         engine.replace(table, explained[table.name])
-    if united.clocks_differ:  # by how much, may be found otherwise the next time: nothing is settled
+    # By how much clocks differ, and what nothing compares, may be found otherwise the next time: nothing is settled.
+    if united.clocks_differ or inputs.has_undecided:
         engine.replace(TALLIES, engine.table([], TALLIES.arrow))
     else:
         engine.replace(TALLIES, engine.derive(tally_rows, tallies=fates.tallies, counts=fates.counts, watched=watched))

@@ -7,6 +7,7 @@ from typing import Generic
 from jobs.engine.engine import Engine, T
 from jobs.replaying.conversations import Conversations
 from schemas.replay import Scope
+from udfs.derive.columns import PLACE
 from udfs.derive.facts.arrivals import watched_sessions
 from udfs.derive.replay.acks import answered, pair_acks
 from udfs.derive.replay.ends import find_ends
@@ -47,6 +48,10 @@ class Inputs(Generic[T]):
     """Rows of `acks.pair_acks`."""
     disputed: T
     """Messages that may have come before or after another one, as clocks differ."""
+    undecided: T
+    """Rows of `apart.undecided`."""
+    has_undecided: bool
+    """The order of some rests on two clocks that nothing compares."""
 
 
 def read_inputs(united: Conversations[T], scope: Scope) -> Inputs[T]:
@@ -60,9 +65,15 @@ def read_inputs(united: Conversations[T], scope: Scope) -> Inputs[T]:
     of_several = engine.join(messages, several, ["source_queue_manager"], "semi")
     flows = engine.derive(partial(scoped_flows, scope=scope), flows=found["flows"], messages=of_several)
     paired = pair(engine, united.acks, ends, flows)
+    undecided = united.undecided(flows)
+    has_undecided = united.clocks is not None and engine.count(undecided) > 0
     disputed = united.disputed(messages, flows)
+    if has_undecided:
+        disputed = engine.distinct(engine.union(disputed, engine.select(undecided, *PLACE)))
+    ends_with_copies = united.with_ends_of_copies(ends)
     return Inputs(
-        messages, ends, united.with_ends_of_copies(ends), flows, found["legs"], united.unread, paired, disputed
+        *(messages, ends, ends_with_copies, flows, found["legs"], united.unread, paired, disputed, undecided),
+        has_undecided,
     )
 
 

@@ -80,6 +80,7 @@ def judge_messages(
         messages=engine.with_piece(settled.to_judge),
         streams=engine.join(streams, in_pieces, ["stream_id"]),
         disputed=engine.with_piece(inputs.disputed),
+        undecided=engine.with_piece(inputs.undecided),
         only_in_copies=engine.with_piece(united.only_in_copies),
         steps=united.steps,
     )

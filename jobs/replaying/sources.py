@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic
 
 from jobs.engine.engine import Engine, T
-from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.table import Table
 from udfs.derive.replay.scopes import TRANSACTIONAL
@@ -24,6 +24,7 @@ class Sources(Generic[T]):
     captures: T
     packets: T
     session_acks: T
+    internal_connections: T
 
 
 COLUMNS: Mapping[Table, tuple[str, ...]] = {
@@ -37,7 +38,7 @@ COLUMNS: Mapping[Table, tuple[str, ...]] = {
     ACKS: (
         *("stream_id", "stream_offset", "captured_ns", "capture_id", "ack_type", "source_queue_manager", "source_guid"),
         *("queue_manager_address", "tx_sequence_id", "tx_sequence_number", "message_class", "acknowledged_message_id"),
-        *("window_size", "last_frame"),
+        *("window_size", "last_frame", "message_id"),
     ),
     HANDSHAKES: (),
     CAPTURES: (),
@@ -46,6 +47,7 @@ COLUMNS: Mapping[Table, tuple[str, ...]] = {
         *("capture_id", "captured_at", "captured_ns", "first_frame"),
     ),
     SESSION_ACKS: ("stream_id", "stream_offset", "captured_ns", "capture_id", "last_frame", "window_size"),
+    INTERNAL_CONNECTIONS: ("endpoints", "capture_id"),
 }
 """The tables that a replay reads, and which columns of theirs; without any, all."""
 SOURCES = tuple(COLUMNS)

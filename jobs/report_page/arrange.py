@@ -11,7 +11,8 @@ from jobs.app.summary_text import harm_of
 from jobs.report_page.messages import Machines, is_direct, saved, severity
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, MEANING, Outcome, count_column
-from schemas.replay import FindingKind, Reason, Severity, Verdict
+from schemas.replay import ACCEPTING, FindingKind, Reason, Severity, Verdict
+from udfs.derive.outcomes.counts import NOT_READ
 from udfs.derive.report.messages import ACCEPTED, FATES
 from udfs.derive.report.period import Steps
 from udfs.derive.report.rows import SEVERITIES, Row, Rows
@@ -21,7 +22,6 @@ Proof = Callable[..., Rows]
 """A function that `witnesses` returns."""
 _VERDICTS = [verdict.value for verdict in Verdict]
 _REFUSED = (Verdict.DUPLICATE.value, Verdict.OUT_OF_ORDER.value)
-_ACCEPTED = (Verdict.IN_ORDER.value, Verdict.NEW_SEQUENCE.value, Verdict.GAP_EXPIRED.value)
 _HARMLESS = {"repaired": "delivered after a refusal", "expired": "expired unseen"}
 """Figures of an incident beside its harm, and the words for them."""
 _MS = 10**6
@@ -107,11 +107,12 @@ def numbers(rows: Mapping[str, Any]) -> Row:
         "stuck": rows["places"]["stuck"],
         "unacknowledged": rows["places"]["unacknowledged"],
         "confirmed": rows["confirmed"],
+        NOT_READ: rows[NOT_READ],
         "passing_through": of_sessions["passing_through"],
         "unjudged": of_sessions["unjudged"],
         "errors": sum(row["findings"] for row in rows["kinds"] if row["severity"] == Severity.ERROR.value),
         "arrivals": sum(of.values()),
-        "accepted": sum(of[verdict] for verdict in _ACCEPTED),
+        "accepted": sum(of[verdict] for verdict in ACCEPTING),
         "duplicate": of[Verdict.DUPLICATE.value],
         "out_of_order": of[Verdict.OUT_OF_ORDER.value],
         "unknown": of[Verdict.UNKNOWN.value],
@@ -232,7 +233,7 @@ def _sessions(rows: Mapping[str, Any]) -> dict[str, Row]:
         | {
             "number": place,
             "short": f"{_first_part(row['sender'])} → {_first_part(row['receiver'])}",
-            "accepted": sum(row[verdict] for verdict in _ACCEPTED),
+            "accepted": sum(row[verdict] for verdict in ACCEPTING),
             "judged": sum(row[verdict] for verdict in _VERDICTS),
             "pictures": drawn[row["session_id"]],
         }
@@ -306,7 +307,7 @@ def _over_time(arrivals: Rows, steps: Steps) -> Row:
     counts = _counts(arrivals, "step", "verdict", "fate")
     places = sorted({row["step"] for row in arrivals if row["step"] is not None})
     sums = {
-        "accepted": (_ACCEPTED, FATES),
+        "accepted": (ACCEPTING, FATES),
         "unknown": ((Verdict.UNKNOWN.value,), FATES),
         **{name: (_REFUSED, (fate,)) for name, fate in zip(("harmless", "pending", "lost"), FATES, strict=True)},
     }

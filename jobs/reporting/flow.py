@@ -115,10 +115,9 @@ def _verdicts_if_any(engine: Engine[Any], since: pl.DataFrame, columns: Sequence
 
 
 def _with_sums(engine: Engine[T], few: Few) -> Few:
-    """Adds, under the names of large tables, sums over them: kinds of ACKS, and what is in QUARANTINE."""
-    kinds = engine.bring(acks=engine.sum_up(engine.read(ACKS, "ack_type"), ["ack_type"]))
+    """Adds, under the name of a large table, sums over it: what is in QUARANTINE."""
     quarantine = engine.read(QUARANTINE, "stage", "reason", "stream_id", "length")
-    return {**few, **kinds, "quarantine": engine.gather(unusable, quarantine=quarantine)[ONE]}
+    return {**few, "quarantine": engine.gather(unusable, quarantine=quarantine)[ONE]}
 
 
 def _drawn(engine: Engine[T], verdicts: T, few: Few, sessions: pl.DataFrame) -> Frames:

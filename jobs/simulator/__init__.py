@@ -13,10 +13,12 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from jobs.app.config import Form
 from jobs.simulator import demo
 from jobs.simulator.branches import BRANCHES, RANDOM_FAULTS, SITUATIONS, TROUBLES, Branch, Fault
 from jobs.simulator.capture import SETTLED_NS, Blindness, RingBuffer, Tap
 from jobs.simulator.events import SECOND, Events, Faults
+from jobs.simulator.forms import rewrite
 from jobs.simulator.managers import Receiver, Router, Sender
 from jobs.simulator.near_end import NearEnd
 from jobs.simulator.network import Network
@@ -61,7 +63,9 @@ def simulate(
     mirrored: bool = False,
     both_ends: bool = False,
     clock_step_s: float = 0.0,
+    encapsulation: str = "plain",
     is_demo: bool = False,
+    form: str = Form.PLAIN,
 ) -> None:
     """Writes captures of `messages` transactional messages, and truth.json, to the folder `out`.
 
@@ -76,9 +80,9 @@ def simulate(
     for another reason, and one whose acknowledgments fall; whatever `messages` says, each sends some. `mirrored`: every
     frame is captured twice. `both_ends`: captures of the senders' end as well, before address translation, by a clock
     that is 7 s ahead, which loses some frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many
-    seconds.
+    seconds. `encapsulation`: how the captures hold each frame, one of `jobs.simulator.encapsulations`.
     `is_demo`: tell the story of `jobs.simulator.demo`, which decides messages, bodies, disorder and senders,
-    and write a file of their names, too.
+    and write a file of their names, too. `form`: how the captures are written, see `jobs.simulator.forms`.
 
     Memory grows by about 150 bytes a message.
     """
@@ -87,7 +91,7 @@ def simulate(
         start_ns, messages, bodies, disorder = demo.START_NS, demo.MESSAGES, demo.BODIES, demo.DISORDER
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    for earlier in folder.glob(f"{CAPTURE_PREFIX}_*.pcap"):
+    for earlier in folder.glob(f"{CAPTURE_PREFIX}_*.pcap*"):
         earlier.unlink()
     if file_bytes is None:
         whole = messages * (sum(bodies) // 2 + _HEADERS)
@@ -104,12 +108,20 @@ def simulate(
     with ExitStack() as files:
         files.enter_context(truth.files)
         ring = RingBuffer(
-            folder, CAPTURE_PREFIX, file_bytes, nanoseconds=nanoseconds, mirrored=mirrored, clock_step=step
+            folder,
+            CAPTURE_PREFIX,
+            file_bytes,
+            nanoseconds=nanoseconds,
+            mirrored=mirrored,
+            clock_step=step,
+            encapsulation=encapsulation,
         )
         files.callback(ring.close)
         tap = Tap(ring, Random(seed + 1), blindness)  # noqa: S311 - the same
         if both_ends:
-            near_ring = RingBuffer(folder, f"{CAPTURE_PREFIX}_near", file_bytes, nanoseconds=nanoseconds)
+            near_ring = RingBuffer(
+                folder, f"{CAPTURE_PREFIX}_near", file_bytes, nanoseconds=nanoseconds, encapsulation=encapsulation
+            )
             files.callback(near_ring.close)
             tap.near_end = NearEnd(near_ring, Random(seed + 2), skew_ns=_SKEW_NS, loss=_NEAR_LOSS)  # noqa: S311 - the same
         world = World(rng, events, Network(events, rng, tap, disorder), truth, bodies, step[0] if clock_step_s else 0)
@@ -122,6 +134,8 @@ def simulate(
         events.run()
         # Nothing tells a clock's step forward from a time in which packets waited.
         truth.write(with_outcomes=blindness.is_whole, with_findings=blindness.is_whole and clock_step_s <= 0)
+    if form != Form.PLAIN:
+        rewrite(folder, CAPTURE_PREFIX, form, seed + 3)
 
 
 def _populate(

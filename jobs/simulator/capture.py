@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import BinaryIO, Protocol
 
+from jobs.simulator.encapsulations import ENCAPSULATIONS
 from jobs.simulator.events import MICROSECOND, MILLISECOND, SECOND, Action, Events, nothing
 
 _BURST_NS = 2 * MILLISECOND  # longest loss of several frames
@@ -22,7 +23,7 @@ Seen = Callable[[int], None]
 
 
 class RingBuffer:
-    """Writes a capture as pcap files of about `file_bytes`, named as capture tools name them; link type Ethernet.
+    """Writes a capture as pcap files of about `file_bytes`, named as capture tools name them.
 
     Record times strictly increase, unless the clock steps. Closing ends the last file.
     """
@@ -36,13 +37,14 @@ class RingBuffer:
         nanoseconds: bool = True,
         mirrored: bool = False,
         clock_step: tuple[int, int] = (0, 0),
+        encapsulation: str = "plain",
     ) -> None:
-        """Writes to `folder`, with times in ns or in us.
+        """Writes Ethernet frames, or what an encapsulation makes of them, to `folder`, with times in ns or in us.
 
         `mirrored`: every frame is there twice. `clock_step`: a time in ns, and the clock's error in ns from then on.
         """
         self._folder, self._prefix, self._file_bytes = folder, prefix, file_bytes
-        self._mirrored, self._clock_step = mirrored, clock_step
+        self._mirrored, self._clock_step, self._encapsulation = mirrored, clock_step, ENCAPSULATIONS[encapsulation]
         self._unit_ns = 1 if nanoseconds else MICROSECOND
         self._tick = 0
         self._files = 0
@@ -59,8 +61,9 @@ class RingBuffer:
         if self._file is None or self._room < len(frame):
             self._file = self._next_file(seconds)
         self._room -= 16 + len(frame)
-        record = self._record(seconds, fraction, len(frame), len(frame)) + frame[:kept]
-        self._file.write(record * (1 + self._mirrored))
+        for one in self._encapsulation.frames(frame):
+            record = self._record(seconds, fraction, len(one), len(one)) + one[:kept]
+            self._file.write(record * (1 + self._mirrored))
         return tick * self._unit_ns
 
     def close(self) -> None:
@@ -76,7 +79,7 @@ class RingBuffer:
         self._room = self._file_bytes
         file = (self._folder / name).open("wb", buffering=1 << 20)
         magic = 0xA1B23C4D if self._unit_ns == 1 else 0xA1B2C3D4
-        file.write(struct.pack("<IHHiIII", magic, 2, 4, 0, 0, 1 << 18, 1))
+        file.write(struct.pack("<IHHiIII", magic, 2, 4, 0, 0, 1 << 18, self._encapsulation.link_type))
         return file
 
 

@@ -37,6 +37,8 @@ class Stream:
         self.session: Session | None = None
         """The sender's last session."""
         self.unacknowledged: deque[Message] = deque()
+        self.expired: list[Message] = []
+        """Messages that were sent and never acknowledged before their time to reach the queue was over."""
         self.left_behind: list[Message] = []
         """Messages of a sequence from before a restore, which are sent after the first message of the new one."""
         self.sequence_id = next_sequence_id()
@@ -57,6 +59,10 @@ class Stream:
     def is_settled(self) -> bool:
         """Returns whether the sender waits for no acknowledgment."""
         return not self.unacknowledged and self.incoming.is_settled
+
+    def never_acknowledged(self) -> set[tuple[int, int, int, int]]:
+        """Returns the identity of each message that was sent and that no OrderAck covered."""
+        return {message.identity for message in (*self.expired, *self.unacknowledged)}
 
     def go_on_from(self, number: int, accepted: int) -> None:
         """Continues after this number, of which everything up to `accepted` has been accepted."""
@@ -87,6 +93,7 @@ class Stream:
     def resend(self, session: Session) -> None:
         """Resends what is unacknowledged and has not expired; each message names the one before it in the table."""
         now_s = self._events.now // SECOND
+        self.expired += (message for message in self.unacknowledged if message.has_expired(now_s))
         self.unacknowledged = deque(message for message in self.unacknowledged if not message.has_expired(now_s))
         previous = 0
         for message in self.unacknowledged:

@@ -70,7 +70,7 @@ class TroubledSender(Sender):
         assert isinstance(stream, TroubledStream)  # noqa: S101 - see _stream_type
         stream.keeps_sequence, stream.reconnect = True, self._reconnect
         self._stream = stream
-        stream.incoming.fates.still_sent = self._still_sent
+        stream.incoming.fates.still_sent = stream.never_acknowledged
         if trouble is Trouble.REPLACED:
             self._incoming[successor.guid] = [self._second_incoming()]
         elif trouble is Trouble.CLOSING:
@@ -101,9 +101,6 @@ class TroubledSender(Sender):
     def _begin_trouble(self) -> None:
         self._is_in_trouble = True
         self._world.truth.caused(self._stream.incoming.verdicts, self._trouble.value)
-
-    def _still_sent(self) -> set[tuple[int, int, int, int]]:
-        return {message.identity for message in self._stream.unacknowledged}
 
     def _reconnect(self, session: Session) -> None:
         if session.open:

@@ -10,12 +10,12 @@ from jobs.app import code_version
 from jobs.app.command import Summary
 from jobs.app.config import Config
 from jobs.app.logs import progress, warn
+from jobs.replaying.filling import FILLED
 from jobs.replaying.sources import SOURCES
 from jobs.steps import in_memory
 from jobs.steps.replay import Replayed, recorded_options, replay_here, write_here
 from jobs.warehouse.provenance import derive, sources_read
 from jobs.warehouse.store import Warehouse
-from schemas.ingest import STREAMS
 from schemas.replay import VERDICTS
 from schemas.tables import REPLAYED
 from udfs.derive.columns import only_in_each
@@ -54,15 +54,14 @@ def step(warehouse: Warehouse, config: Config) -> Summary:
             f"Please report this line: it is a bug of msmq-replay {code_version.VERSION}."
         )
 
-    derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, always=True, **recorded_options(config))
+    derive(warehouse, "replay", (*REPLAYED, *FILLED), SOURCES, write, always=True, **recorded_options(config))
     return summary
 
 
 def differences(there: Frames, made: Replayed) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
     """Returns the rows that only the tables have, and those that only the replay made; by name, where there are any."""
     tables = {name: _compared(rows, made.engine.tables[name]) for name, rows in there.items()}
-    if made.renamed is not None:
-        tables[STREAMS.name] = made.renamed, made.renamed
+    tables |= {table.name: (rows, rows) for table, rows in made.filled.items()}
     return {name: rows for name, rows in tables.items() if any(only.height for only in rows)}
 
 

@@ -35,6 +35,15 @@ class Figure(NamedTuple):
     """The only one of that list that it counts."""
 
 
+class Period(NamedTuple):
+    """Says what the captures show: from when to when, in ns since 1970, and how many senders and queues."""
+
+    first_ns: int | None = None
+    last_ns: int | None = None
+    senders: int = 0
+    queues: int = 0
+
+
 class Figures(NamedTuple):
     """Holds the figures of the headline; those that are 0 are left out."""
 
@@ -51,17 +60,26 @@ class Figures(NamedTuple):
     resent: str
     """Says whether their sender still sends the messages that were never acknowledged."""
     sure: str
-    """Says how many of the delivered messages an acknowledgment confirms."""
+    """Says which period, senders and queues the captures show, and how many accepted messages are confirmed."""
     confirmed: int
     machines: str
     """Says where an operator has to go."""
     nothing_judged: str
     """Says why, where no message was judged."""
+    undecided: int
+    """Messages that were lost, though nothing tells which: no clock that is compared."""
 
 
 def second(ns: int) -> str:
     """Returns nanoseconds since 1970 as UTC, to the second."""
     return f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def period(first_ns: int, last_ns: int) -> str:
+    """Returns from when to when, in UTC to the second; the date once, if it is the same."""
+    first, last = second(first_ns), second(last_ns)
+    day, _, time = last.partition(" ")
+    return f"{first.removesuffix(' UTC')} to {time if first.startswith(day) else last}"
 
 
 def where(places: Mapping[str, Any], what: str, names: Names) -> str:
@@ -80,20 +98,28 @@ def headline_figures(
     places: Mapping[str, Any],
     machines: Sequence[str],
     names: Names,
+    unread: Sequence[str] = (),
     *,
+    shown: Period,
     confirmed: int,
+    not_read: int | None,
+    not_read_since_ns: int | None,
     missing_bytes: int,
     unjudged: int,
     passing_through: int,
     errors: int,
+    unfit: str = "",
 ) -> Figures:
     """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
 
     `outcomes` counts messages by outcome, `places` are `messages.places`, and `machines` those to blame, the worst
-    first; `confirmed` counts delivered messages that an acknowledgment confirms; `unjudged` are transactional messages
-    without a verdict that were not `passing_through`; `errors` are findings of that severity.
+    first; `unread` says of captures which frames were not read; `shown` is what the captures show; `confirmed` counts
+    delivered messages that an acknowledgment confirms; `not_read` those that are accepted and not read yet, since then,
+    None where that is not reported; `unjudged` are transactional messages without a verdict that were not
+    `passing_through`; `errors` are findings of that severity. `unfit` is a sentence on captures from which nothing
+    could be judged: then it is said in place of all doubts.
     """
-    stuck = places["stuck"]
+    stuck, undecided = places["stuck"], places["undecided"]
     doubts = (
         Figure(outcomes.get(Outcome.UNKNOWN, 0), "unknown", "unknown", Outcome.UNKNOWN),
         Figure(outcomes.get(Outcome.CONTRADICTED, 0), "contradicted by the receiver", "unknown", Outcome.CONTRADICTED),
@@ -101,38 +127,43 @@ def headline_figures(
         Figure(unjudged, "transactional messages not judged", "limits"),
         Figure(errors, "findings that are errors" if errors > 1 else "finding that is an error", "incidents"),
     )
-    pending = outcomes.get(Outcome.PENDING, 0) + outcomes.get(Outcome.AWAITED, 0)
+    since = "" if not_read_since_ns is None else f" since {second(not_read_since_ns)}"
+    pending = outcomes.get(Outcome.PENDING, 0)
     beside = (
-        Figure(pending, f"pending ({stuck:,} of them stuck)", "pending"),
+        Figure(pending, f"pending ({stuck:,} of them stuck)" if stuck else "pending", "pending", Outcome.PENDING),
+        Figure(outcomes.get(Outcome.AWAITED, 0), "awaited", "pending", Outcome.AWAITED),
         Figure(outcomes.get(Outcome.EXPIRED_UNSEEN, 0), "expired unseen", "expired_unseen"),
+        Figure(not_read or 0, f"accepted, not read yet{since}", "sessions"),
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )
     split = _present([Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost", outcome) for outcome in LOST])
     lost, unacknowledged = sum(one.number for one in split), places["unacknowledged"]
-    also = (*doubts[:-1], *beside) if lost or stuck or unacknowledged else beside
+    in_doubt = Figure(undecided, "more lost, of which nothing compares the clocks, so whose is not known", "unknown")
+    also = (in_doubt, *doubts[:-1], *beside) if lost or stuck or unacknowledged else beside
     lost_where, stuck_where, unacknowledged_where = (
         where(places, what, names) for what in ("lost", "stuck", "unacknowledged")
     )
-    shown = [f"{one} ({name})" if (name := names.queue_manager(one)) else one for one in machines[:_MACHINES]]
+    called = [f"{one} ({name})" if (name := names.queue_manager(one)) else one for one in machines[:_MACHINES]]
     more = len(machines) - _MACHINES
-    to_go = ", ".join(shown) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
-    nothing_judged = "" if sum(outcomes.values()) else _nothing(passing_through)
+    to_go = ", ".join(called) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
+    nothing_judged = "" if sum(outcomes.values()) else unfit or _nothing(passing_through, unread)
     return Figures(
         lost,
         stuck,
         unacknowledged,
         split,
-        _present(doubts),
+        [] if nothing_judged and unfit else _present(doubts),
         _present(also),
         lost_where,
         stuck_where,
         unacknowledged_where,
         _resent(places["resent"], unacknowledged),
-        _sure(sum(outcomes.get(outcome, 0) for outcome in DELIVERED), confirmed),
+        _sure(shown, sum(outcomes.get(outcome, 0) for outcome in (*DELIVERED, Outcome.UNACKNOWLEDGED)), confirmed),
         confirmed,
         to_go,
         nothing_judged,
+        undecided,
     )
 
 
@@ -144,25 +175,27 @@ def _resent(resent: int, unacknowledged: int) -> str:
     return f"; the sender still sends{still} {one_or_many(unacknowledged, 'it', 'them')} again"
 
 
-def _sure(delivered: int, confirmed: int) -> str:
-    """Returns how many of the delivered messages an acknowledgment confirms; an empty text without such messages."""
-    if not delivered:
-        return ""
-    messages = counted(delivered, "accepted message")
-    if confirmed == delivered:
-        return f"An acknowledgment confirms {one_or_many(delivered, 'the', 'all')} {messages}."
-    if not confirmed:
-        return f"No acknowledgment confirms {one_or_many(delivered, 'the', 'any of the')} {messages}."
-    other = delivered - confirmed
-    return f"Of {delivered:,} accepted messages, an acknowledgment confirms {confirmed:,}; {other:,} not confirmed."
+def _sure(shown: Period, accepted: int, confirmed: int) -> str:
+    """Returns what the captures show, and how many of the accepted messages their receiver confirms, in one line."""
+    said = []
+    if shown.first_ns is not None and shown.last_ns is not None:
+        said.append(period(shown.first_ns, shown.last_ns))
+    if shown.senders:
+        said += [counted(shown.senders, "sender"), counted(shown.queues, "queue")]
+    if accepted:
+        said.append(f"{f'{confirmed:,}' if confirmed else 'none'} of {accepted:,} confirmed by the receiver")
+    line = ", ".join(said)
+    return f"{line[0].upper()}{line[1:]}." if line else ""
 
 
-def _nothing(passing_through: int) -> str:
+def _nothing(passing_through: int, unread: Sequence[str]) -> str:
     found = "No transactional message was found"
     if passing_through:
         were = counted(passing_through, "transactional message was", "transactional messages were")
         found = f"{were} on the way to another queue manager"
-    return f"{found}, so there is nothing to judge."
+    more = f" (and of {counted(len(unread) - 1, 'more capture')})" if len(unread) > 1 else ""
+    first = f"{unread[0]}{more}. " if unread and not passing_through else ""
+    return f"{first}{found}, so there is nothing to judge."
 
 
 def _present(figures: Iterable[Figure]) -> list[Figure]:
@@ -170,9 +203,10 @@ def _present(figures: Iterable[Figure]) -> list[Figure]:
 
 
 def headline(figures: Figures) -> str:
-    """Returns the headline: what was lost or is stuck, what is not known, and what else an operator is to know first.
+    """Returns the headline in two lines: what was lost or is stuck, and how sure that is.
 
-    "Nothing was lost" is said only where messages were judged and nothing is in doubt.
+    The second line says what the captures show and what else an operator is to know first. "Nothing was lost" is said
+    only where messages were judged and nothing is in doubt.
     """
     lost, stuck, unacknowledged = figures.lost, figures.stuck, figures.unacknowledged
     said = []
@@ -185,16 +219,22 @@ def headline(figures: Figures) -> str:
     if unacknowledged:
         were = one_or_many(unacknowledged, "message was", "messages were")
         said.append(f"{unacknowledged:,} {were} never acknowledged{figures.unacknowledged_where}{figures.resent}.")
+    if not said:
+        said.append(nothing_lost(figures))
     if figures.machines:
         said.append(f"Go to {figures.machines}.")
-    if not (lost or stuck or unacknowledged):
-        said.insert(0, nothing_lost(figures))
-    said += [figures.sure] if figures.sure else []
-    return " ".join([*said, f"Also: {_list(figures.beside)}."] if figures.beside else said)
+    beside = f"Also: {_list(figures.beside)}." if figures.beside else ""
+    return "\n".join(filter(None, (" ".join(said), " ".join(filter(None, (figures.sure, beside))))))
 
 
 def nothing_lost(figures: Figures) -> str:
     """Returns what can be said where nothing is lost, stuck or without an acknowledgment: less, the less is known."""
+    if figures.undecided:
+        were = one_or_many(figures.undecided, "message was", "messages were")
+        return (
+            f"{figures.undecided:,} {were} lost; which machine's is not known: nothing compares the clocks of these "
+            f"captures. In doubt: {_list(figures.doubts)}."
+        )
     if figures.doubts:
         return f"No loss was seen, but: {_list(figures.doubts)}."
     if figures.nothing_judged:

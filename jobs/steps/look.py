@@ -17,12 +17,13 @@ from jobs.engine.in_process import InProcess
 from jobs.ingestion import flow
 from jobs.replaying.conversations import unite
 from jobs.replaying.decoding import decode_table, quarantine_of
+from jobs.replaying.filling import filled_rows
 from jobs.replaying.flow import Options, replay
 from jobs.replaying.sources import read_sources
 from jobs.reporting import balancing
 from jobs.steps.summary import summary, with_names
 from schemas.incidents import INCIDENTS
-from schemas.ingest import PACKETS, QUARANTINE, STREAMS
+from schemas.ingest import PACKETS, QUARANTINE
 from schemas.messages import DECODED_TABLES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import FINDINGS, Reading, Scope
@@ -149,7 +150,6 @@ def _replay(engine: InProcess, config: Config) -> None:
     options = Options(Reading(config.reading), Scope(config.scope))
     united = unite(engine, read_sources(engine))
     replay(united, options)
-    renamed = united.renamed_copies(united.sources.streams)
-    if renamed is not None:
-        engine.write(STREAMS, renamed, update=True)
+    for table, rows in filled_rows(united).items():
+        engine.write(table, rows, update=True)
     balancing.balance(engine, balancing.REPLAYED)

@@ -9,9 +9,12 @@ from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.report_page import arrange
 from jobs.reporting.flow import REPORTED, Few, collect, read_few
-from jobs.steps.headline import NOT_TOLD, headline_figures, nothing_lost
+from jobs.steps.headline import NOT_TOLD, Period, headline_figures, nothing_lost
 from schemas.outcomes import Outcome, count_column
+from udfs.derive.outcomes.counts import NOT_READ, SINCE
 from udfs.derive.report.period import begin_of_last_run
+from udfs.derive.report.summary import unread_frames
+from udfs.replay.fitness import cut_short
 
 
 def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[str, Any]:
@@ -30,7 +33,12 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         rows["places"],
         rows["machines"],
         names,
+        unread_frames(few["captures"]),
+        shown=Period(*rows["captured"], *(rows["of_sessions"][name] for name in ("senders", "queues"))),
+        not_read=rows[NOT_READ],
+        not_read_since_ns=rows[SINCE],
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
+        unfit="" if numbers["messages"] else cut_short(few["captures"].to_dicts()),
     )
     return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,

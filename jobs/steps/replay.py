@@ -21,6 +21,7 @@ from jobs.app.spark_session import FOR_NARROW_ROWS, session_settings
 from jobs.engine.in_process import InProcess
 from jobs.engine.on_spark import OnSpark, engine_of, load
 from jobs.replaying.conversations import unite
+from jobs.replaying.filling import FILLED, filled_rows
 from jobs.replaying.flow import BY_SEQUENCE, Options, replay
 from jobs.replaying.settled import LastReplay
 from jobs.replaying.sources import SOURCES, read_sources
@@ -31,7 +32,6 @@ from jobs.warehouse.catalog import create_history
 from jobs.warehouse.own_tables import require_own
 from jobs.warehouse.provenance import derive
 from jobs.warehouse.store import Memory, Warehouse
-from schemas.ingest import STREAMS
 from schemas.messages import MESSAGES
 from schemas.replay import Reading, Scope
 from schemas.table import Table
@@ -61,7 +61,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
             with session_settings(warehouse.spark, FOR_NARROW_ROWS):
                 _replay_on_spark(replace(warehouse, local=None), config)
 
-    derived = derive(warehouse, "replay", (*REPLAYED, STREAMS), SOURCES, write, **recorded_options(config))
+    derived = derive(warehouse, "replay", (*REPLAYED, *FILLED), SOURCES, write, **recorded_options(config))
     if not derived:
         progress("replay: nothing new")
     if warehouse.catalog_schema:
@@ -110,8 +110,8 @@ class Replayed(NamedTuple):
     """Holds the rows of the tables: all, or of those BY_SEQUENCE what was judged."""
     gone: pl.DataFrame | None
     """The sequences that were judged again; None where all were."""
-    renamed: pl.DataFrame | None
-    """Rows of STREAMS of which `copy_of` was not what it should be."""
+    filled: Mapping[Table, pl.DataFrame]
+    """What `filled_rows` returns."""
 
 
 def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = None) -> Replayed:
@@ -120,16 +120,17 @@ def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = 
     united = unite(engine, read_sources(engine))
     most = None if warehouse.local is None else warehouse.local.most_to_judge
     gone = replay(united, _options(config), last, add_states_in_memory(warehouse.spark), most)
-    return Replayed(engine, gone, united.renamed_copies(united.sources.streams))
+    return Replayed(engine, gone, filled_rows(united))
 
 
 def write_here(warehouse: Warehouse, made: Replayed) -> None:
     """Writes what a replay in this process has made."""
     gone = {table: made.gone if table in BY_SEQUENCE else None for table in REPLAYED}
     run_in_parallel(partial(warehouse.replace_rows, table, gone[table], made.engine.read(table)) for table in REPLAYED)
-    if made.renamed is not None and made.renamed.height:
-        warehouse.create(STREAMS)
-        warehouse.replace_rows(STREAMS, made.renamed.select(STREAMS.key), made.renamed)
+    for table, rows in made.filled.items():
+        if rows.height:
+            warehouse.create(table)
+            warehouse.replace_rows(table, rows.select(table.key), rows)
 
 
 def _options(config: Config) -> Options:
@@ -141,7 +142,7 @@ def _replay_on_spark(warehouse: Warehouse, config: Config) -> None:
     engine = OnSpark(warehouse)
     united = unite(engine, read_sources(engine))
     replay(united, _options(config), add_states=with_states)
-    renamed = united.renamed_copies(united.sources.streams)
-    if renamed is not None and engine.count(renamed := engine.keep(renamed)):
-        warehouse.create(STREAMS)
-        warehouse.merge(STREAMS, engine.there(renamed), update=True)
+    for table, rows in filled_rows(united).items():
+        if engine.count(kept := engine.keep(rows)):
+            warehouse.create(table)
+            warehouse.merge(table, engine.there(kept), update=True)

@@ -8,28 +8,38 @@ import polars as pl
 from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.reporting.flow import COPIES, SUMMARIZED, accepted_since, read_few
-from jobs.steps.headline import NOT_TOLD, headline, headline_figures, second
+from jobs.steps.headline import NOT_TOLD, Period, headline, headline_figures, second
 from schemas.incidents import INCIDENTS, Cause
-from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, CaptureStatus
+from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome, count_column
 from schemas.replay import FINDINGS, VERDICTS, FindingKind, Severity
 from schemas.table import Table
+from udfs.derive.fitness import with_amiss
 from udfs.derive.frames import ONE
+from udfs.derive.outcomes.counts import NOT_READ, SINCE
 from udfs.derive.report.findings import found_alone, sentences_by_incident
 from udfs.derive.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
+from udfs.derive.report.period import captured
 from udfs.derive.report.rows import SEVERITIES, Row
 from udfs.derive.report.summary import (
     kinds_by_severity,
     lost_by,
     machines_to_blame,
     sums_of_sessions,
+    unread_frames,
     unrepaired_incidents,
 )
 from udfs.replay.advice import machines_of
+from udfs.replay.fitness import cut_short
 
 _NAMED = 20
-"""Damaged captures that are named; all are counted."""
+"""Captures with something amiss that are named; all are counted."""
+_FITNESS = (
+    *("uri", "status", "reason", "segment_count", "to_port_count", "cut_count", "one_way_count"),
+    *("missing_bytes", "clock_steps"),
+    *("first_captured_at", "last_captured_at", "ingested_at", "not_judged"),
+)
 _BOOKS = (BOOKS, "balanced")
 _INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), _BOOKS)
 _DECODED = ((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), _BOOKS)
@@ -60,15 +70,18 @@ def summary(engine: Engine[T], place: str, names: Names | None = None) -> dict[s
 def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, Any]:
     """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`.
 
-    `lost_by` names the senders and queues with most lost messages, `worst_incidents` tells what happened, where to
-    go and what to do, the worst first, and `findings_by_severity` counts the kinds of each severity.
+    `accepted_not_read_messages` is None where that is not reported. `period`, `senders` and `queues` are those that the
+    captures show. `lost_by` names the senders and queues with most lost messages, `worst_incidents` tells what
+    happened, where to go and what to do, the worst first, and `findings_by_severity` counts the kinds of each severity.
     Under the literal reading, which tells none of this, the headline says so, and `lost` and `stuck` are None.
     """
-    few = read_few(engine, *SUMMARIZED)
+    few = read_few(engine, *SUMMARIZED, CAPTURES)
     sums, incidents = sums_of_sessions(few["sessions"]), few["incidents"]
     if not sums["is_told"]:
         return {"headline": NOT_TOLD, "outcomes": {}, "lost": None, "lost_by": [], "stuck": None, "severities": {}}
-    harm = engine.read(OUTCOMES, *QUEUE, "lost", "stuck", "outcome", "numbers", "first_seen_at", "next_resend_at")
+    harm = engine.read(
+        OUTCOMES, *QUEUE, "lost", "stuck", "outcome", "numbers", "first_seen_at", "next_resend_at", "contenders"
+    )
     queues = engine.gather(harm_by_queue, outcomes=harm)[ONE]
     where = places(queues)
     by_severity: dict[str, dict[str, int]] = {severity: {} for severity in SEVERITIES}
@@ -76,16 +89,22 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         by_severity[one["severity"]][one["kind"]] = one["count"]
     severities = {severity: sum(kinds.values()) for severity, kinds in by_severity.items()}
     outcomes = {outcome.value: sums[count_column(outcome)] for outcome in Outcome}
+    shown = Period(*captured(few["captures"]), sums["senders"], sums["queues"])
     figures = headline_figures(
         outcomes,
         where,
         machines_to_blame(incidents),
         names or Names(),
+        unread_frames(few["captures"]),
+        shown=shown,
         confirmed=sums["confirmed"],
+        not_read=sums[NOT_READ],
+        not_read_since_ns=sums[f"{SINCE}_ns"],
         missing_bytes=int(few["stream_ends"]["missing_bytes"].sum()),
         unjudged=sums["unjudged"],
         passing_through=sums["passing_through"],
         errors=severities[Severity.ERROR.value],
+        unfit="" if any(outcomes.values()) else cut_short(few["captures"].to_dicts()),
     )
     found = sentences_by_incident(few["findings"])
     taken = accepted_by_sender(incidents, accepted_since(engine, incidents, few[COPIES]))
@@ -97,6 +116,11 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "stuck": where["stuck"],
         "unacknowledged": where["unacknowledged"],
         "confirmed": sums["confirmed"],
+        NOT_READ: sums[NOT_READ],
+        SINCE: _second(sums[f"{SINCE}_ns"]),
+        "period": {"first": _second(shown.first_ns), "last": _second(shown.last_ns)},
+        "senders": shown.senders,
+        "queues": shown.queues,
         "severities": {name: count for name, count in severities.items() if count},
         "findings_by_severity": {name: counts for name, counts in by_severity.items() if counts},
         "worst_incidents": [
@@ -104,6 +128,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
             for one in unrepaired_incidents(incidents)
         ],
         "failed_connections": found_alone(few["findings"], FindingKind.CANNOT_CONNECT),
+        "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS),
     }
 
 
@@ -119,8 +144,8 @@ def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
         for sender in incident["senders"]
     ]
     kept = (
-        *("incident_id", "cause", "outcome", "lost", "pending", "stuck", "unacknowledged", "unknown", "ongoing"),
-        *("destination_queues", "receivers", "advice", "source_queue_manager", "session_id", "explanation"),
+        *("incident_id", "cause", "outcome", "lost_messages", "pending", "stuck_messages", "unacknowledged", "unknown"),
+        *("ongoing", "destination_queues", "receivers", "advice", "source_queue_manager", "session_id", "explanation"),
     )
     told = {name: incident[name] for name in kept} | {
         "began_at": _second(incident["began_ns"]),
@@ -141,11 +166,12 @@ def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
     return told | {"accepted_since": _second(taken["since_ns"]), "accepted_from": each}
 
 
-def _damaged(captures: pl.DataFrame) -> list[str]:
-    """Names the captures that are not whole, and why, the last one first."""
-    damaged = captures.filter(pl.col("status") != CaptureStatus.OK.value)
-    last = damaged.sort("ingested_at", "uri", descending=[True, False]).head(_NAMED)
-    return [f"{uri}: {status}, {reason}" for uri, status, reason in last.select("uri", "status", "reason").rows()]
+def _unfit(captures: pl.DataFrame) -> dict[str, Any]:
+    """Returns how `many` captures have something amiss, and of the last ones what and from when to when they are."""
+    unfit = with_amiss(captures).filter(pl.col("amiss").list.len() > 0)
+    unfit = unfit.sort("ingested_at", "uri", descending=[True, False])
+    times = (pl.col(name).dt.strftime("%Y-%m-%d %H:%M:%S UTC") for name in ("first_captured_at", "last_captured_at"))
+    return {"many": unfit.height, "last": unfit.head(_NAMED).select("uri", *times, "amiss").to_dicts()}
 
 
 def _second(ns: int | None) -> str | None:
@@ -155,12 +181,12 @@ def _second(ns: int | None) -> str | None:
 def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str, Any]:
     """Counts the rows of each table by the values of one column, the most frequent value first.
 
-    Where CAPTURES is among them, it names those that are damaged.
+    Where CAPTURES is among them, it names those with something amiss, and those of which frames were not read.
     """
     columns = list(columns)
     sums = {table.name: engine.sum_up(engine.read(table, column), [column]) for table, column in columns}
     if CAPTURES.name in sums:
-        sums["read"] = engine.read(CAPTURES, "uri", "status", "reason", "ingested_at")
+        sums["read"] = engine.read(CAPTURES, *_FITNESS)
     found = engine.bring(**sums)
     counts: dict[str, Any] = {}
     for table, column in columns:
@@ -170,7 +196,8 @@ def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str
         messages = counts[MESSAGES.name]
         counts |= {"messages": sum(messages.values()), "transactional_messages": messages.get("true", 0)}
     if "read" in found:
-        counts["damaged_captures"] = _damaged(found["read"])
+        counts["unfit_captures"] = _unfit(found["read"])
+        counts["unread_frames"] = unread_frames(found["read"])
     books = counts[BOOKS.name]
     return counts | {"books": {"balanced": books.get("true", 0), "unbalanced": books.get("false", 0)}}
 

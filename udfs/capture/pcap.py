@@ -160,7 +160,7 @@ def _rows(heads: NDArray[np.int64], fields: NDArray[np.int64], cursor: Cursor) -
     interface = cursor.interfaces[0]
     time_ns = seconds * BILLION + fraction * (BILLION // interface.units_per_second)
     link_type = np.full(len(heads), interface.link_type)
-    return np.stack([heads + cursor.header_size, captured, time_ns, link_type])
+    return np.stack([heads + cursor.header_size, captured, time_ns, link_type, np.zeros_like(heads)])
 
 
 def _find(data: memoryview, begin: int, cursor: Cursor, ended: bool, end: int) -> tuple[int | None, int]:

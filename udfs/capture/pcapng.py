@@ -32,6 +32,7 @@ _FINEST_UNITS = 10**29
 _MOST_INTERFACES = 1 << 14
 """Interfaces of a section, at most: each cursor holds them all, and one more copies them."""
 _END_OF_OPTIONS, _IF_TSRESOL, _IF_TSOFFSET = 0, 9, 14
+_Row = tuple[int, int, int, int, int]
 _BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 
 
@@ -47,8 +48,8 @@ def open_file(head: bytes) -> Cursor | Fault:
 
 def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit: int) -> Chain:  # noqa: ARG001 - of a Format
     """Follows the blocks up to `limit`. Section and interface blocks change the state, unknown ones are passed over."""
-    order, interfaces = cursor.byte_order, cursor.interfaces
-    rows: list[tuple[int, int, int, int]] = []
+    order, interfaces, section = cursor.byte_order, cursor.interfaces, cursor.section
+    rows: list[_Row] = []
     unknown: list[Fault] = []
     at = 0
     length: int | None = 0
@@ -56,11 +57,11 @@ def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit
         (kind,) = struct.unpack_from(order + "I", data, at)
         if kind == _SHB:
             order = _section_order(data, at) or order
-            interfaces = ()
+            interfaces, section = (), section + 1
         elif kind == _IDB:
             interfaces = _with_interface(interfaces, _interface(data, at, length, order))
         elif kind in (_EPB, _OPB, _SPB):
-            row = _packet_row(data, at, length, order, kind, interfaces)
+            row = _packet_row(data, at, length, order, kind, interfaces, section)
             if row is not None:
                 rows.append(row)
             else:
@@ -71,8 +72,9 @@ def follow_chain(data: memoryview, cursor: Cursor, ended: bool, most: int, limit
         at += length
     broken = at < limit and not length and (length is None or (ended and at < len(data)))
     frame = cursor.frame + len(rows)
-    after = replace(cursor, offset=cursor.offset + at, frame=frame, byte_order=order, interfaces=interfaces)
-    return Chain(np.array(rows, np.int64).reshape(-1, 4).T, after, broken, unknown)
+    after = replace(cursor, offset=cursor.offset + at, frame=frame, byte_order=order)
+    after = replace(after, interfaces=interfaces, section=section)
+    return Chain(np.array(rows, np.int64).reshape(-1, 5).T, after, broken, unknown)
 
 
 def find_record(data: memoryview, begin: int, cursor: Cursor, ended: bool) -> tuple[int | None, int]:
@@ -174,8 +176,8 @@ def _interface(data: memoryview, at: int, length: int, order: str) -> Interface:
 
 
 def _packet_row(
-    data: memoryview, at: int, length: int, order: str, kind: int, interfaces: tuple[Interface, ...]
-) -> tuple[int, int, int, int] | None:
+    data: memoryview, at: int, length: int, order: str, kind: int, interfaces: tuple[Interface, ...], section: int
+) -> _Row | None:
     """Reads an Enhanced, Simple or obsolete Packet Block; None when its interface or length is not known."""
     room = length - (16 if kind == _SPB else 32)
     number = 0
@@ -185,15 +187,15 @@ def _packet_row(
         (number,) = struct.unpack_from(order + "H", data, at + 8)
     if room < 0 or number >= len(interfaces):
         return None
-    interface = interfaces[number]
+    interface, clock = interfaces[number], section * _MOST_INTERFACES + number
     if kind == _SPB:
         (original,) = struct.unpack_from(order + "I", data, at + 8)
         captured = min(original, interface.snap_length or original, room)
-        return at + 12, captured, NO_TIME, interface.link_type
+        return at + 12, captured, NO_TIME, interface.link_type, clock
     high, low, captured = struct.unpack_from(order + "III", data, at + 12)
     if captured > room:
         return None
     time_ns = interface.offset_s * BILLION + (high << 32 | low) * BILLION // interface.units_per_second
     if not EARLIEST_NS < time_ns < LATEST_NS:
         time_ns = NO_TIME
-    return at + 28, captured, time_ns, interface.link_type
+    return at + 28, captured, time_ns, interface.link_type, clock

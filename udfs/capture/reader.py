@@ -20,7 +20,7 @@ BLOCK_BYTES = 8 << 20
 _HEAD_BYTES = 28  # the longer of the two file headers
 _AFTER_LOSS = 8  # records to read next after a fault: more of them may be broken
 _FAR = 1 << 62
-_NO_ROWS = np.empty((4, 0), np.int64)
+_NO_ROWS = np.empty((5, 0), np.int64)
 _FORMATS: Mapping[CaptureFormat, Format] = {CaptureFormat.PCAP: pcap, CaptureFormat.PCAPNG: pcapng}
 _BREAKS_OFF = {
     CaptureReason.TRUNCATED_COMPRESSION: "The compressed file is cut off; {} bytes could be expanded.",
@@ -166,8 +166,8 @@ class _Pending:
         base = self._begin.offset
         if self.faults or after.offset > base:
             buffer = np.frombuffer(self._data[: after.offset - base], np.uint8)
-            start, captured, time_ns, link_type = np.concatenate(self._rows, axis=1)
-            records = Records(buffer, start, captured, time_ns, link_type, self._begin.frame + 1)
+            start, captured, time_ns, link_type, clock = np.concatenate(self._rows, axis=1)
+            records = Records(buffer, start, captured, time_ns, link_type, self._begin.frame + 1, clock)
             yield Block(records, base, self.faults, after)
 
 

@@ -37,7 +37,8 @@ class Interface(NamedTuple):
 class Cursor:
     """A place between two records, and the state of the reader there: enough to read on from it in another task.
 
-    `frame`: records of the file before this place. `header_size`: bytes of a pcap record header.
+    `frame`: records of the file before this place. `header_size`: bytes of a pcap record header. `section`: sections of
+    a pcapng file that began before this place.
     """
 
     format: CaptureFormat
@@ -46,6 +47,7 @@ class Cursor:
     byte_order: str
     header_size: int
     interfaces: tuple[Interface, ...]
+    section: int = 0
 
     def to_json(self) -> str:
         """Returns the cursor as text for a column."""
@@ -63,7 +65,8 @@ class Records(NamedTuple):
     """Captured records that lie whole in one buffer; arrays have one element per record.
 
     `start` is an index in `buffer`; the first record is the file's record number `first_frame`, counted from 1; lengths
-    are bytes, times nanoseconds since 1970 or `NO_TIME`.
+    are bytes, times nanoseconds since 1970 or `NO_TIME`. `clock`: a number for each interface of each section, as each
+    has its own clock; None for records of no capture.
     """
 
     buffer: NDArray[np.uint8]
@@ -72,14 +75,15 @@ class Records(NamedTuple):
     time_ns: NDArray[np.int64]
     link_type: NDArray[np.int64]
     first_frame: int
+    clock: NDArray[np.int64] | None = None
 
 
 class Chain(NamedTuple):
     """Records that follow one another from the start of a buffer up to `after`.
 
-    `rows` has one row each for `start`, `captured`, `time_ns` and `link_type` of `Records`. `broken`: what begins at
-    `after` is no record; otherwise the chain goes on there, or in bytes that are not read yet. `unknown`: records that
-    belong to no interface.
+    `rows` has one row each for `start`, `captured`, `time_ns`, `link_type` and `clock` of `Records`. `broken`: what
+    begins at `after` is no record; otherwise the chain goes on there, or in bytes that are not read yet. `unknown`:
+    records that belong to no interface.
     """
 
     rows: NDArray[np.int64]

@@ -97,6 +97,11 @@ def count_if(condition: pl.Expr | str) -> pl.Expr:
     return (pl.col(condition) if isinstance(condition, str) else condition).sum().cast(pl.Int64)
 
 
+def undecided() -> pl.Expr:
+    """Returns how many messages were lost of those with `contenders`: all but one of each number."""
+    return (1 - 1 / pl.col("contenders")).sum()
+
+
 def count_distinct(of: pl.Expr | str) -> pl.Expr:
     """Returns the number of different values of a group; null is none."""
     return (pl.col(of) if isinstance(of, str) else of).drop_nulls().n_unique().cast(pl.Int64)

@@ -20,7 +20,7 @@ import polars as pl
 from schemas.tallies import TALLIES
 from udfs.derive.columns import PLACE, SEQUENCE, SPAN, are_in, message_ordinal, row_key, signed
 from udfs.derive.frames import Frames
-from udfs.derive.outcomes.counts import COUNT_KEY, COUNTED, NEXT_RESEND
+from udfs.derive.outcomes.counts import COUNT_KEY, SUMMED
 from udfs.derive.outcomes.slots import SLOT
 from udfs.derive.replay.scopes import SENDER_THERE, with_flow
 from udfs.derive.tables import with_columns_of
@@ -41,11 +41,9 @@ def read_tallies(rows: pl.DataFrame) -> pl.DataFrame:
 
 def tally_rows(tallies: pl.DataFrame, counts: pl.DataFrame, watched: pl.DataFrame) -> pl.DataFrame:
     """Returns rows of TALLIES: tallies, `count_outcomes` beside one of each sequence and session, and who answers."""
-    counted = counts.select(*COUNT_KEY, *COUNTED, NEXT_RESEND)
+    counted = counts.select(*COUNT_KEY, *SUMMED)
     is_first = pl.struct(COUNT_KEY).is_first_distinct()
-    with_counts = tallies.drop(COUNTED, NEXT_RESEND, "watched_ns", "answers_whole", "lost", strict=False).sort(
-        "stream_id"
-    )
+    with_counts = tallies.drop(SUMMED, "watched_ns", "answers_whole", "lost_messages", strict=False).sort("stream_id")
     first = with_counts.filter(is_first).join(counted, on=COUNT_KEY, how="left")
     rows = pl.concat([first, with_counts.filter(~is_first)], how="diagonal")
     return with_columns_of(TALLIES, rows.join(watched, on=SENDER_THERE, how="left"))
@@ -123,7 +121,7 @@ def _of_same_transactions(to_judge: pl.DataFrame, kept: pl.DataFrame, came: pl.D
         .join(kept.lazy(), on=SEQUENCE, how="semi")
         .sort("instance")
         .group_by(TRANSACTION_ID)
-        .agg(pl.last("torn"), pl.last("witness").list.last().alias("key"))
+        .agg(pl.last("torn"), pl.last("witness_keys").list.last().alias("key"))
         .collect()
     )
     whole = last.filter(~pl.col("torn")).join(to_judge.select(key=row_key()), on="key", how="anti")

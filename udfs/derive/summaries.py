@@ -3,16 +3,17 @@
 import polars as pl
 
 from schemas.outcomes import OUTCOME_COUNTS
-from schemas.replay import BOTH_SCOPES, SEQUENCES, SESSIONS, Scope, Verdict
-from udfs.derive.columns import SEQUENCE, count, count_distinct, count_if, null, tx_sequence
+from schemas.replay import ACCEPTING, BOTH_SCOPES, SEQUENCES, SESSIONS, Scope, Verdict
+from udfs.derive.columns import SEQUENCE, UTC, count, count_distinct, count_if, null, tx_sequence
 from udfs.derive.frames import derives
-from udfs.derive.outcomes.counts import sum_outcomes
+from udfs.derive.outcomes.counts import NOT_READ, SINCE, sum_if_any, sum_outcomes
 from udfs.derive.replay.coverage import session_coverage
 from udfs.derive.replay.ends import passes_through, receiver_is_unknown
 from udfs.derive.tables import with_columns_of
 
 _JUDGED = tuple(verdict.value for verdict in Verdict)
-_OUTCOMES = tuple(column.name for column in OUTCOME_COUNTS)
+_OUTCOMES = tuple(column.name for column in OUTCOME_COUNTS if column.name != NOT_READ)
+OF_FLOWS = ("session_id", "source_queue_manager", "destination_queue")
 
 
 def summarize_sequences(
@@ -30,7 +31,7 @@ def summarize_sequences(
             pl.col("first_number", "first_captured_at").min(),
             pl.col("last_number", "last_accepted_number", "last_captured_at").max(),
         )
-        .with_columns(tx_sequence=tx_sequence(pl.col("tx_sequence_id")))
+        .with_columns(_accepted(), tx_sequence=tx_sequence(pl.col("tx_sequence_id")))
     )
     if counts is not None:
         rows = rows.join(sum_outcomes(counts, *SEQUENCE), on=SEQUENCE)
@@ -62,6 +63,7 @@ def summarize_sessions(
     ends: pl.DataFrame,
     unread: pl.DataFrame,
     tallies: pl.DataFrame,
+    flows: pl.DataFrame,
     outcome_counts: pl.DataFrame | None,
     *,
     scope: Scope,
@@ -69,21 +71,34 @@ def summarize_sessions(
     """Returns one row of SESSIONS per pair of queue managers and direction that carried messages.
 
     `carried` are rows of `carried_by_stream`, `ends` those of ENDS without copies, `unread` those of
-    `coverage.unread_ranges`. Without `outcome_counts`, the counts of these are null.
+    `coverage.unread_ranges`, `flows` the distinct OF_FLOWS of judged messages. Without `outcome_counts`, the counts of
+    these are null.
     """
     rows = (
         _carried_by_session(carried, ends)
         .join(session_coverage(ends, unread), on="session_id")
         .join(_judged_by_session(tallies), on="session_id", how="left")
+        .join(_flows_by_session(flows), on="session_id", how="left")
     )
     if outcome_counts is None:
-        rows = rows.with_columns(null(pl.Int64).alias(name) for name in _OUTCOMES)
+        rows = rows.with_columns(null(pl.Int64).alias(name) for name in (*_OUTCOMES, NOT_READ))
+        rows = rows.with_columns(null(UTC).alias(SINCE))
     else:
-        sums = outcome_counts.group_by("session_id").agg(pl.col(_OUTCOMES).sum())
+        of_session = outcome_counts.group_by("session_id")
+        sums = of_session.agg(pl.col(_OUTCOMES).sum(), sum_if_any(NOT_READ), pl.min(SINCE))
         rows = rows.join(sums, on="session_id", how="left").with_columns(pl.col(_OUTCOMES).fill_null(0))
     unjudged = Scope.QUEUE if scope is Scope.AUTO else scope
-    rows = rows.with_columns(pl.col("replay_scope").fill_null(unjudged.value), pl.col(_JUDGED).fill_null(0))
-    return rows.select(SESSIONS.names)
+    rows = rows.with_columns(
+        pl.col("replay_scope").fill_null(unjudged.value),
+        pl.col(_JUDGED).fill_null(0),
+        pl.col("source_queue_managers", "destination_queues").fill_null([]),
+    )
+    return rows.with_columns(_accepted()).select(SESSIONS.names)
+
+
+def _accepted() -> pl.Expr:
+    """Returns how many arrivals the rule accepts."""
+    return pl.sum_horizontal(verdict.value for verdict in ACCEPTING).alias("accepted_arrivals")
 
 
 def _carried_by_session(carried: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
@@ -94,13 +109,20 @@ def _carried_by_session(carried: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFra
         .group_by("session_id", "sender", "receiver")
         .agg(
             count_distinct("connection_id").alias("connections"),
-            pl.col("messages", "transactional", "encrypted").sum(),
+            pl.col("messages", "encrypted").sum(),
+            transactional.sum().alias("transactional_messages"),
             transactional.filter(passes_through()).sum().alias("passing_through"),
             transactional.filter(receiver_is_unknown()).sum().alias("receiver_unknown"),
             pl.col("first_captured_at").min(),
             pl.col("last_captured_at").max(),
         )
     )
+
+
+def _flows_by_session(flows: pl.DataFrame) -> pl.DataFrame:
+    """Returns the original senders of each session and the queues that they named."""
+    names = {f"{name}s": pl.col(name).drop_nulls().unique().sort() for name in OF_FLOWS[1:]}
+    return flows.group_by("session_id").agg(**names)
 
 
 def _judged_by_session(tallies: pl.DataFrame) -> pl.DataFrame:

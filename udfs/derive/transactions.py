@@ -88,7 +88,7 @@ def with_neighbours(broken: pl.DataFrame, asked: pl.DataFrame, near: pl.DataFram
     is_torn = pl.any_horizontal(pl.col(_SIDES).is_not_null())
     return broken.with_columns(
         torn_by_sender=pl.when(is_torn).then(True),
-        witness=pl.concat_list("witness", pl.concat_list(_SIDES).list.drop_nulls()),
+        witness_keys=pl.concat_list("witness_keys", pl.concat_list(_SIDES).list.drop_nulls()),
     ).select(TRANSACTIONS.names)
 
 
@@ -169,7 +169,8 @@ def _with_instances(rows: pl.DataFrame) -> pl.DataFrame:
 def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
     """Returns a row per use, with the `row` of its first and `last` message."""
     fate = pl.col("fate").fill_null("delivered")
-    counts = {name: count_if(fate == name) for name in ("delivered", "lost", "pending")}
+    counted = {"delivered": "delivered", "lost": "lost_messages", "pending": "pending"}
+    counts = {column: count_if(fate == name) for name, column in counted.items()}
     return (
         rows.sort("use", "anchor", *_ORDER)
         .group_by("use", maintain_order=True)
@@ -178,7 +179,7 @@ def _summed_up(rows: pl.DataFrame) -> pl.DataFrame:
             pl.col("row").last().alias("last"),
             pl.col("ordinal").first().alias("first_ordinal"),
             count().alias("messages"),
-            count_if("accepted"),
+            count_if("accepted").alias("accepted_messages"),
             pl.col("tx_first").any().alias("has_first"),
             pl.col("tx_last").any().alias("has_last"),
             pl.col("captured_at").min().alias("first_captured_at"),
@@ -212,9 +213,10 @@ def _asked(uses: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
 def _described(uses: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
     """Returns rows of TRANSACTIONS, as if nothing was next to them, with `has_first` and `has_last`."""
     shown = uses.select("row", pl.when(pl.col("last") != pl.col("row")).then("last"))
-    named = verdicts.select(_OF_FIRST)[uses["row"]]
+    key = pl.col("content_hash").cast(pl.String).alias("message_key")
+    named = verdicts[uses["row"]].select(*_OF_FIRST, key)
     witness = [_keys_at(verdicts, rows) for rows in shown]
-    not_delivered = pl.col("lost") + pl.col("pending")
+    not_delivered = pl.col("lost_messages") + pl.col("pending")
     first_message_id = pl.concat_str("source_queue_manager", "first_ordinal", separator="\\", ignore_nulls=True)
     is_whole = pl.col("has_first") & pl.col("has_last")
     return pl.concat([uses, named], how="horizontal").with_columns(
@@ -223,7 +225,7 @@ def _described(uses: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
         partly_delivered=(pl.col("delivered") > 0) & (not_delivered > 0),
         tx_sequence=tx_sequence(pl.col("tx_sequence_id")),
         first_message_id=first_message_id,
-        witness=pl.concat_list(witness).list.drop_nulls(),
+        witness_keys=pl.concat_list(witness).list.drop_nulls(),
     )
 
 

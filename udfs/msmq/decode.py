@@ -120,6 +120,14 @@ def _signed(width: int) -> str:
     return next(code for code, limit in (("i2", 8), ("i4", 16), ("i8", 32)) if width <= limit)
 
 
+def _also(absent: Bools | None, value: NDArray[Any], null: int | bytes | None) -> Bools | None:
+    """Returns which rows have no value, those with the value that stands for none among them."""
+    if null is None:
+        return absent
+    is_none: Bools = value == null
+    return is_none if absent is None else absent | is_none
+
+
 def _masked(values: pa.Array, present: Bools) -> pa.Array:
     return values if present.all() else pc.if_else(pa.array(present), values, None)
 
@@ -174,7 +182,8 @@ class _Columns:
             value = values[field.attribute]
             if value.ndim > 1:
                 make = guid_texts if field.kind is Kind.GUID else message_identifiers
-                self.arrays[field.column] = _masked(make(value), present)
+                is_none = field.null == bytes(field.size)  # no other value of bytes stands for none
+                self.arrays[field.column] = _masked(make(value), present & value.any(axis=1) if is_none else present)
                 continue
             value = np.ascontiguousarray(value).astype(_signed(8 * field.size))  # numpy casts slowly out of records
             self.ints[field.column] = value
@@ -182,7 +191,7 @@ class _Columns:
                 times = pa.array((value * _MICROSECONDS).view("M8[us]"), mask=absent)
                 self.arrays[field.column] = times.cast(pa.timestamp("us", "UTC"))
             else:
-                self.arrays[field.column] = pa.array(value, mask=absent)
+                self.arrays[field.column] = pa.array(value, mask=_also(absent, value, field.null))
             for bits in field.bits:
                 part = value & bits.mask
                 part = part != 0 if bits.width == 1 else (part >> bits.shift).astype(_signed(bits.width))

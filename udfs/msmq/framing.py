@@ -15,7 +15,7 @@ from schemas.ingest import FramingReason
 from udfs.msmq.dropped import Dropped, Run, restore
 from udfs.msmq.stream_window import Window
 from udfs.msmq.without_bodies import drop_bodies
-from udfs.tcp.connections import NeedsPayload
+from udfs.tcp.direction import NeedsPayload
 
 _WINDOW = 32 << 20
 

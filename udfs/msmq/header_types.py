@@ -66,7 +66,7 @@ def columns(header: wire.Header, packet: Any) -> dict[str, Any]:
     for field in header.fixed:
         value = getattr(packet, field.attribute)
         if field.column:
-            values[field.column] = _READERS[field.kind](value)
+            values[field.column] = None if value == field.null else _READERS[field.kind](value)
         for bits in field.bits:
             part = (value & bits.mask) >> bits.shift
             values[bits.column] = part != 0 if bits.width == 1 else part

@@ -1,8 +1,8 @@
-"""Finds TCP segments and IP fragments in a block of captured frames.
+"""Finds TCP segments, IP fragments and pings in a block of captured frames.
 
-Link layers: Ethernet with VLAN tags, Linux cooked v1 and v2, raw IP, BSD loopback. IPv4 [RFC 791], IPv6 with extension
-headers [RFC 8200] and TCP [RFC 9293]. Arrays hold one element per frame, so that no Python object is made
-per frame. `udfs.passes.defragment` reassembles the fragments.
+Link layers: Ethernet with VLAN tags, Linux cooked v1 and v2, raw IP, BSD loopback; `udfs.network.tunnels` follows other
+ones, and tunnels. IPv4 [RFC 791], IPv6 with extension headers [RFC 8200] and TCP [RFC 9293]. Arrays hold one element
+per frame, so that no Python object is made per frame. `udfs.passes.defragment` reassembles the fragments.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.ingest import FrameReason, NotJudged
+from schemas import wire
+from schemas.ingest import FrameReason, NotJudged, Tunnel
 from udfs.arrow.buffers import Bools, Ints, read_at
 from udfs.capture.records import Records
+from udfs.network import tunnels
 
 _PAD = 128
 """Bytes of padding behind a block, so that a header that goes on behind it can be read before its length is checked."""
 _ETHERNET, _NULL, _LOOP, _SLL, _SLL2 = 1, 0, 108, 113, 276
 _RAW = (12, 14, 101, 228, 229)
-SUPPORTED_LINK_TYPES = (_NULL, _ETHERNET, *_RAW, _LOOP, _SLL, _SLL2)
+_OWN_LINK_TYPES = (_NULL, _ETHERNET, *_RAW, _LOOP, _SLL, _SLL2)
+SUPPORTED_LINK_TYPES = (*_OWN_LINK_TYPES, *tunnels.LINK_TYPES)
 _IPV4, _IPV6 = 0x0800, 0x86DD
 _VLAN_TAGS = (0x8100, 0x88A8, 0x9100)
 _VLAN_DEPTH = 4
@@ -29,11 +32,11 @@ _EXTENSION_DEPTH = 8
 _FRAGMENT_HEADER = 44
 _AUTHENTICATION_HEADER = 51
 _TCP, _ONES = 6, 0xFFFF
-_ESP, _PGM = 50, 113
+_PGM, _UDP = 113, 17
 _HTTP_PORT, _POST = 80, b"POST /msmq"
 _RPC_PORTS = (2101, 2103, 2105, 2107)
-_MAY_LEAD_TO_TCP = (_TCP, *_EXTENSION_HEADERS, _AUTHENTICATION_HEADER)
-_FRAGMENT = -1  # the protocol number here of an IP fragment that may belong to a TCP datagram
+_MAY_LEAD_TO_TCP = (_TCP, *_EXTENSION_HEADERS, _AUTHENTICATION_HEADER, *tunnels.TUNNEL_PROTOCOLS)
+_FRAGMENT = -1  # the protocol number here of an IP fragment that may belong to a TCP datagram, or to a tunnel with one
 _KEY_BYTES = 37
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 WINDOW_CLOSED = 0x100
@@ -68,7 +71,7 @@ class Segments(NamedTuple):
 
 
 class Fragments(NamedTuple):
-    """IP fragments of one block that may belong to TCP datagrams, one element each.
+    """IP fragments of one block that may belong to TCP datagrams or tunnels, one element each.
 
     `key`: 37 bytes that are the same in all fragments of a datagram ([RFC 791] 3.2, [RFC 8200] 4.5): source and
     destination address (IPv4 mapped into IPv6), identification in 4 bytes, and the protocol, which may be an IPv6
@@ -86,6 +89,17 @@ class Fragments(NamedTuple):
     length: Ints
 
 
+class Pings(NamedTuple):
+    """Ping Packets of [MS-MQQB] 2.2.7 in a block, one element each; the answer to a ping has its `cookie`.
+
+    `endpoints`: as in `Segments`. A request is to UDP port 3527, an answer from there.
+    """
+
+    time_ns: Ints
+    endpoints: NDArray[np.uint8]
+    cookie: Ints
+
+
 class Rejected(NamedTuple):
     """Frames that may have carried MSMQ and cannot be read: record number, place and length in the buffer, reason."""
 
@@ -93,8 +107,12 @@ class Rejected(NamedTuple):
     start: Ints
     captured: Ints
     reason: list[FrameReason]
-    not_judged: Mapping[NotJudged, int] = MappingProxyType({})
-    """Records of other traffic that MSMQ may have sent."""
+    not_judged: Mapping[str, int] = MappingProxyType({})
+    """Records that MSMQ may have sent and that were not read: those of `NotJudged`, and other numbers by name."""
+    tunnels: Mapping[Tunnel, int] = MappingProxyType({})
+    """Segments that were found in a tunnel, by the innermost one."""
+    pings: Pings | None = None
+    """Pings among the other traffic; None for none."""
 
 
 def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments]:
@@ -107,7 +125,9 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
     frame = records.first_frame + np.arange(count)
     end = records.start + records.captured
     ether_type, network = _network_layer(data, records)
-    transport, protocol, datagram_end, bad_ip = _transport_layer(data, ether_type, network, end)
+    packets = _Packets(ether_type, network, *_transport_layer(data, ether_type, network, end), end)
+    unread, tunnel = _open_tunnels(data, records, packets)
+    ether_type, network, transport, protocol, datagram_end, bad_ip, end = packets
     is_tcp = (protocol == _TCP) & ~bad_ip
     at = np.where(is_tcp, transport, 0)
     header = (data[at + 12] >> 4).astype(np.int64) * 4
@@ -142,18 +162,92 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
     bad = np.flatnonzero(unsupported | bad_ip | bad_tcp)
     why = [next(reason for reason, where in reasons.items() if where[i]) for i in bad.tolist()]
     part = np.flatnonzero((protocol == _FRAGMENT) & ~bad_ip)
-    fragments = _fragments(data, records, part, network[part], transport[part], datagram_end[part])
+    fragments = _fragments(data, records, part, network[part], transport[part], datagram_end[part], end[part])
     other_tcp = is_tcp & ~bad_tcp & ~wanted
     is_post = _is_post(data, np.flatnonzero(other_tcp & (target == _HTTP_PORT)), transport + header, end)
     aside = {
         NotJudged.HTTP: is_post,
         NotJudged.MULTICAST: (protocol == _PGM) & ~bad_ip,
         NotJudged.RPC: other_tcp & (np.isin(source, _RPC_PORTS) | np.isin(target, _RPC_PORTS)),
-        NotJudged.IPSEC: (protocol == _ESP) & ~bad_ip,
     }
-    counts = {what: int(np.count_nonzero(where)) for what, where in aside.items()}
-    rejects = Rejected(frame[bad], records.start[bad], records.captured[bad], why, counts)
+    counts = {what.value: int(np.count_nonzero(where)) for what, where in aside.items()} | unread
+    udp = np.flatnonzero((protocol == _UDP) & ~bad_ip)
+    pings, counts[NotJudged.BAD_PING.value] = _find_pings(data, records.time_ns, end, network, transport, v4, udp)
+    through = np.bincount(tunnel[pick] + 1, minlength=len(Tunnel) + 1)[1:].tolist()
+    by_tunnel = {name: many for name, many in zip(Tunnel, through, strict=True) if many}
+    rejects = Rejected(frame[bad], records.start[bad], records.captured[bad], why, counts, by_tunnel, pings)
     return taken, rejects, fragments
+
+
+def _find_pings(
+    data: NDArray[np.uint8], time_ns: Ints, end: Ints, network: Ints, transport: Ints, v4: Bools, udp: Ints
+) -> tuple[Pings | None, int]:
+    """Returns the pings in the records `udp`, and how many datagrams to their port are none.
+
+    Only what is captured of a packet is looked at, up to the cookie. Where less is, nobody knows.
+    """
+    udp = udp[transport[udp] + 8 <= end[udp]]
+    at = transport[udp]
+    from_port, to_port = (_be16(data, at + place) == wire.PING_PORT for place in (0, 2))
+    may_be = _be16(data, at + 4) == 8 + wire.PING_BYTES
+    is_cut = at + 16 > end[udp]
+    is_ping = may_be & ~is_cut & (read_at(data, "<u2", at + 10) == wire.PING_SIGNATURE)
+    pick = udp[is_ping & (to_port | from_port)]
+    bad = int(np.count_nonzero(to_port & ~is_ping & ~(may_be & is_cut)))
+    if not len(pick):
+        return None, bad
+    at = transport[pick]
+    cookie = read_at(data, "<u4", at + 12).astype(np.int64)
+    return Pings(time_ns[pick], _endpoints(data, network[pick], at, v4[pick]), cookie), bad
+
+
+class _Packets(NamedTuple):
+    """The IP packet of each frame, as `_network_layer` and `_transport_layer` find it; `end`: of what is captured."""
+
+    ether_type: Ints
+    network: Ints
+    transport: Ints
+    protocol: Ints
+    datagram_end: Ints
+    bad: Bools
+    end: Ints
+
+
+def _open_tunnels(data: NDArray[np.uint8], records: Records, packets: _Packets) -> tuple[dict[str, int], Ints]:
+    """Replaces packets that carry another one, or none that was found, by the innermost ones in their frames.
+
+    Returns counts of frames that cannot be followed (`tunnels.count_unread`), and the tunnel of each frame.
+    """
+    link, tunnel = records.link_type, np.full(len(packets.end), -1)
+    is_own = np.isin(link, _OWN_LINK_TYPES)
+    plain = (packets.protocol == _TCP) | (packets.protocol == _FRAGMENT) | packets.bad
+    rows = np.flatnonzero(~plain & (packets.network < packets.end) & ((packets.ether_type > 0) | ~is_own))
+    if not len(rows):
+        return {}, tunnel
+    is_ip = packets.protocol[rows] > 0
+    kind = np.where(is_own, packets.ether_type, tunnels.LINK + link)[rows]
+    kind = np.where(is_ip, tunnels.PROTOCOL + packets.protocol[rows], kind)
+    at = np.where(is_ip, packets.transport[rows], packets.network[rows])
+    end = np.where(is_ip, np.minimum(packets.end, packets.datagram_end)[rows], packets.end[rows])
+    at, through = np.minimum(at, end), tunnel[rows]
+    inside = np.arange(len(rows))
+    for _ in range(tunnels.IP_DEPTH):
+        found = [column[inside] for column in (kind, at, end, through)]
+        tunnels.unwrap(data, *found)
+        kind[inside], at[inside], _, through[inside] = found
+        inside = inside[np.isin(kind[inside], (_IPV4, _IPV6))]
+        if not len(inside):
+            break
+        ether_type, network, captured_end = kind[inside], at[inside], end[inside]
+        transport, protocol, datagram_end, bad = _transport_layer(data, ether_type, network, captured_end)
+        inner = _Packets(ether_type, network, transport, protocol, datagram_end, bad, captured_end)
+        for column, values in zip(packets, inner, strict=True):
+            column[rows[inside]] = values
+        end[inside] = np.minimum(captured_end, datagram_end)
+        at[inside] = np.minimum(transport, end[inside])
+        kind[inside] = np.where(bad | (protocol < 0), tunnels.NOTHING, tunnels.PROTOCOL + protocol)
+    tunnel[rows] = through
+    return tunnels.count_unread(kind), tunnel
 
 
 def _is_post(data: NDArray[np.uint8], rows: Ints, payload: Ints, end: Ints) -> Bools:
@@ -174,6 +268,12 @@ def connection_keys(endpoints: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Bo
     rows = np.arange(len(differ))
     from_b = source[rows, differ] > target[rows, differ]
     return np.where(from_b[:, None], np.concatenate([target, source], axis=1), endpoints), from_b
+
+
+def target_ports(endpoints: NDArray[np.uint8]) -> Ints:
+    """Returns the port to which each of the `endpoints` of `Segments` sent."""
+    ports: Ints = endpoints[:, 34].astype(np.int64) << 8 | endpoints[:, 35]
+    return ports
 
 
 def intact(header_sum: int, payload: bytes | memoryview) -> bool:
@@ -272,17 +372,16 @@ def _transport_layer(
     bad |= v6_fragment & (transport + 8 > np.minimum(end, datagram_end))
     v6_tcp = v6_fragment & np.isin(data[np.where(v6_fragment, transport, 0)], _MAY_LEAD_TO_TCP)
     v4_fragment = v4 & ((_be16(data, at + 6) & 0x3FFF) != 0)
-    of_tcp = v6_tcp | (v4_fragment & (protocol == _TCP))
-    protocol = np.where(v4_fragment | v6_fragment, np.where(of_tcp, _FRAGMENT, 0), protocol)
+    of_tcp = v6_tcp | (v4_fragment & np.isin(protocol, (_TCP, *tunnels.TUNNEL_PROTOCOLS)))
+    protocol = np.where(of_tcp, _FRAGMENT, np.where(v6_fragment, 0, protocol))
     return transport, np.where(v4 | v6, protocol, 0), datagram_end, bad
 
 
 def _fragments(
-    data: NDArray[np.uint8], records: Records, part: Ints, network: Ints, transport: Ints, datagram_end: Ints
+    data: NDArray[np.uint8], records: Records, part: Ints, network: Ints, transport: Ints, datagram_end: Ints, end: Ints
 ) -> Fragments:
     """Returns the fragments in the records `part`; the other arrays have one element for each of these."""
     v4 = data[network] >> 4 == 4  # noqa: PLR2004
-    end = (records.start + records.captured)[part]
     word = np.where(v4, _be16(data, network + 6), _be16(data, transport + 2))
     key = np.zeros((len(network), _KEY_BYTES), np.uint8)
     key[:, :32] = _addresses(data, network, v4)

@@ -6,8 +6,13 @@ from typing import Any
 
 def unpack_endpoint(packed: bytes) -> tuple[str, int]:
     """Returns address and port of an endpoint of 18 bytes."""
-    address = IPv6Address(packed[:16])
-    return str(address.ipv4_mapped or address), int.from_bytes(packed[16:], "big")
+    return unpack_address(packed[:16]), int.from_bytes(packed[16:], "big")
+
+
+def unpack_address(packed: bytes) -> str:
+    """Returns an address of 16 bytes as text."""
+    address = IPv6Address(packed)
+    return str(address.ipv4_mapped or address)
 
 
 def stream_names(endpoints: bytes, *, from_b: bool, instance: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from schemas.ingest import FrameReason
 from schemas.staging import EXTRACTED
 from udfs.arrow.buffers import Bytes, Ints, fixed_binary, record_batch, slices, struct_array
 from udfs.capture.records import NO_TIME
-from udfs.network.dissect import Fragments, Segments, connection_keys
+from udfs.network.dissect import Fragments, Pings, Segments, connection_keys
 
 FRAME_DETAILS = {
     FrameReason.UNSUPPORTED_LINK_TYPE: "Record {frame} has link type {link_type}, which is not supported: convert "
@@ -21,8 +21,8 @@ FRAME_DETAILS = {
 """The sentence for each reason why a frame could not be read."""
 
 
-def segment_rows(buffer: Bytes, segments: Segments, capture: int | Ints, **of_run: pa.Array) -> pa.RecordBatch:
-    """Returns one row per segment; payloads are indices in `buffer`. `of_run`: columns of rows for several segments."""
+def segment_rows(buffer: Bytes, segments: Segments, capture: int | Ints, **others: pa.Array) -> pa.RecordBatch:
+    """Returns one row per segment; payloads are indices in `buffer`. `others`: columns that are no field of it."""
     connection, from_b = connection_keys(segments.endpoints)
     columns = {
         "connection": fixed_binary(connection),
@@ -36,11 +36,11 @@ def segment_rows(buffer: Bytes, segments: Segments, capture: int | Ints, **of_ru
         "payload": slices(buffer, segments.payload, segments.captured),
         "header_sum": pa.array(segments.header_sum.astype(np.int32)),
     }
-    return _rows("segment", columns | of_run, capture)
+    return _rows("segment", columns | others, capture)
 
 
-def fragment_rows(buffer: Bytes, fragments: Fragments, capture: int) -> pa.RecordBatch:
-    """Returns one row per fragment; payloads are indices in `buffer`."""
+def fragment_rows(buffer: Bytes, fragments: Fragments, capture: int, **others: pa.Array) -> pa.RecordBatch:
+    """Returns one row per fragment; payloads are indices in `buffer`. `others`: as for `segment_rows`."""
     columns = {
         "key": fixed_binary(fragments.key),
         "frame": pa.array(fragments.frame),
@@ -50,7 +50,17 @@ def fragment_rows(buffer: Bytes, fragments: Fragments, capture: int) -> pa.Recor
         "length": pa.array(fragments.length),
         "payload": slices(buffer, fragments.payload, fragments.captured),
     }
-    return _rows("fragment", columns, capture)
+    return _rows("fragment", columns | others, capture)
+
+
+def ping_rows(pings: Pings, capture: int) -> pa.RecordBatch:
+    """Returns one row per ping."""
+    columns = {
+        "time_ns": pa.array(pings.time_ns, mask=pings.time_ns == NO_TIME),
+        "endpoints": fixed_binary(pings.endpoints),
+        "cookie": pa.array(pings.cookie),
+    }
+    return _rows("ping", columns, capture)
 
 
 def _rows(kind: str, columns: dict[str, Any], capture: int | Ints) -> pa.RecordBatch:

@@ -20,7 +20,8 @@ from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_reco
 from udfs.network.endpoints import endpoint_text, stream_names, unpack_endpoint
 from udfs.passes.options import Batches, CaptureFile, IngestOptions, Pass
 from udfs.tcp import resume
-from udfs.tcp.connections import Connection, Connections, Direction, NeedsPayload, Segment
+from udfs.tcp.connections import Connection, Connections
+from udfs.tcp.direction import Direction, NeedsPayload, Segment
 from udfs.tcp.overlap import Piece, acked_bytes, deliver, find_attempt, missing_at_end
 
 _ROWS = 10_000
@@ -28,7 +29,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def assemble_connections(options: IngestOptions, captures: Mapping[int, CaptureFile], *, final: bool) -> Pass:
-    """Turns segments and rows of STATE_ROW, sorted by connection, capture and frame, into rows of ASSEMBLED.
+    """Turns segments and rows of STATE_ROW, sorted by connection and ORDER, into rows of ASSEMBLED.
 
     `captures`: by rank. A connection whose rows lack bytes that are needed is named in `needs_payload`. With `final`,
     no row is a framed run, and segments from before the resumed state are not needed. Memory: the window of each
@@ -242,6 +243,8 @@ class _Stream:
         if attempt:
             first_ns, last_ns = self._connection.first_ns, self._connection.last_ns
         seen_ns = self._connection.last_ns
+        answered_ns = self._connection.sides[not self._from_b].last_ns
+        ended_by_b, ended_ns = self._connection.ended_by_b, self._connection.ended_ns
         shut_from_ns, shut_ns = side.longest_shut(seen_ns)
         self._out.add(
             "stream",
@@ -261,6 +264,9 @@ class _Stream:
                 "last_ns": None if last_ns == NO_TIME else last_ns,
                 "attempt": attempt,
                 "connection_last_ns": None if seen_ns == NO_TIME else seen_ns,
+                "receiver_last_ns": None if answered_ns == NO_TIME else answered_ns,
+                "ended_by_receiver": None if ended_by_b is None else ended_by_b is not self._from_b,
+                "ended_ns": None if ended_ns == NO_TIME else ended_ns,
                 "window_shut_from_ns": shut_from_ns,
                 "window_shut_ms": None if shut_from_ns is None else shut_ns // 1_000_000,
             },

@@ -18,6 +18,7 @@ from schemas.staging import EXTRACTED, Counted
 from udfs.capture.records import NO_TIME, Records
 from udfs.network.dissect import find_segments
 from udfs.network.segment_rows import FRAME_DETAILS, segment_rows
+from udfs.network.tunnels import TUNNEL_PORTS
 from udfs.passes.options import Batches, IngestOptions, Pass
 
 _LARGEST = 0xFFFF
@@ -29,6 +30,7 @@ _PENDING_BYTES = 1 << 17
 _PATIENCE_NS = 60 * 1_000_000_000  # [RFC 8200] 4.5
 _ROWS = 10_000
 _RAW_IPV6 = 229
+_UDP = 17
 _LOST = "lost"
 """The fate of a complete datagram that cannot be read."""
 
@@ -47,6 +49,7 @@ class _Arrival(NamedTuple):
 
     capture: int
     frame: int
+    order: int | None
     time_ns: int | None
     content: _Content
 
@@ -117,12 +120,13 @@ class _Pending:
 
 
 def defragment(options: IngestOptions) -> Pass:
-    """Turns fragments (`schemas.staging.EXTRACTED`), sorted by key, capture and frame, into other rows of EXTRACTED.
+    """Turns fragments (`schemas.staging.EXTRACTED`), sorted by key and ORDER, into other rows of EXTRACTED.
 
     One segment per complete datagram that is one from or to one of the ports, with record and time of the fragment that
     completed it. One fault (`ip_fragment`) per fragment of a datagram that never completes or is not a readable TCP
     segment, and per fragment that lies after its datagram's end. Two counts per capture: of the fragments of segments,
-    and of those of datagrams to other ports. So every fragment is a fault or is counted, once.
+    and of those of datagrams to other ports, also of UDP datagrams that never complete and show no port of a tunnel. So
+    every fragment is a fault or is counted, once.
 
     A datagram cut by the snap length has the bytes before the first missing one. A datagram is given up when fragments
     with its key are 60 s apart, or when more of them arrive than any datagram has. Exact copies of a complete
@@ -150,11 +154,11 @@ def defragment(options: IngestOptions) -> Pass:
 def _arrivals(batches: Batches) -> Iterator[tuple[bytes, _Arrival]]:
     """Yields the fragments with their keys."""
     for batch in batches:
-        keys, captures, frames, times, *contents = (
+        keys, captures, frames, orders, times, *contents = (
             batch.column(name).to_pylist()
-            for name in ("key", "capture", "frame", "time_ns", "offset", "more", "length", "payload")
+            for name in ("key", "capture", "frame", "order", "time_ns", "offset", "more", "length", "payload")
         )
-        yield from zip(keys, map(_Arrival, captures, frames, times, map(_Content, *contents)), strict=True)
+        yield from zip(keys, map(_Arrival, captures, frames, orders, times, map(_Content, *contents)), strict=True)
 
 
 class _Key:
@@ -186,8 +190,17 @@ class _Key:
 
     def give_up(self) -> None:
         """Gives up the pending datagram."""
-        self._out.lose(self._pending.arrivals)
+        arrivals = self._pending.arrivals
+        if self.key[-1:] == bytes([_UDP]) and not any(_enters_tunnel(arrival.content) for arrival in arrivals):
+            self._out.pass_over(arrivals)
+        else:
+            self._out.lose(arrivals)
         self._pending = _Pending()
+
+
+def _enters_tunnel(content: _Content) -> bool:
+    """Tells whether a fragment of a UDP datagram shows that it goes to a port of a tunnel."""
+    return content.offset == 0 and int.from_bytes(content.payload[2:4], "big") in TUNNEL_PORTS
 
 
 class _Out:
@@ -213,6 +226,10 @@ class _Out:
             self.lose(arrivals)
         else:
             self._counts.update((arrival.capture, datagram.fate) for arrival in arrivals)
+
+    def pass_over(self, arrivals: Iterable[_Arrival]) -> None:
+        """Counts fragments of other traffic."""
+        self._counts.update((arrival.capture, Counted.OTHER.value) for arrival in arrivals)
 
     def lose(self, arrivals: Iterable[_Arrival]) -> None:
         """Adds fragments that are faults."""
@@ -256,7 +273,8 @@ class _Out:
             frame=np.array([arrival.frame for arrival in last], np.int64), time_ns=np.array(times, np.int64)
         )
         capture = np.array([arrival.capture for arrival in last], np.int64)
-        return segment_rows(records.buffer, placed, capture)
+        order = pa.array([arrival.order for arrival in last], pa.int64())
+        return segment_rows(records.buffer, placed, capture, order=order)
 
 
 def _records(datagrams: list[_Datagram]) -> Records:

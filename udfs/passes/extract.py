@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 from schemas.ingest import Compression, Stage
 from schemas.staging import EXTRACTED, Counted
 from udfs.arrow.buffers import fixed_binary
+from udfs.capture.clocks import behind_at
 from udfs.capture.files import Fault, open_source
 from udfs.capture.reader import read_blocks
 from udfs.capture.records import Cursor, Records
-from udfs.network.dissect import Rejected, Segments, connection_keys, find_segments
-from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, segment_rows
+from udfs.network.dissect import Fragments, Rejected, Segments, connection_keys, find_segments, target_ports
+from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, ping_rows, segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
 from udfs.passes.preframe import preframe
 
@@ -24,11 +25,11 @@ _BLOCK_BYTES = 24 << 20
 
 
 def extract_splits(options: IngestOptions) -> Pass:
-    """Turns rows (capture, uri, compression, cursor, stop, only) into rows of `schemas.staging.EXTRACTED`.
+    """Turns rows of `schemas.staging.SPLIT`, and `only`, into rows of `schemas.staging.EXTRACTED`.
 
     `capture` is the capture's rank; the split is read from `cursor` on, up to byte `stop` of the file. `only` lists
     connections (36 bytes): every segment of theirs is a row, and nothing else is; null: all connections, with framed
-    runs for data in order.
+    runs for data in order, except in a capture that is read `by_time`.
     """
 
     def run(batches: Batches) -> Batches:
@@ -50,16 +51,24 @@ def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
     for records, base, faults, _ in read_blocks(source, cursor, split["stop"], size):
         segments, rejected, fragments = find_segments(records, options.ports)
         if (only := split.get("only")) is not None:
-            yield segment_rows(records.buffer, _select(segments, pa.array(only, pa.binary())), capture)
+            segments = _select(segments, pa.array(only, pa.binary()))
+            yield segment_rows(records.buffer, segments, capture, **_order(segments, split))
             continue
         others = len(records.start) - len(segments.frame) - len(rejected.frame) - len(fragments.frame)
         counts.update({Counted.SEGMENT: len(segments.frame), Counted.OTHER: others})
+        counts[Counted.TO_PORT] += int(np.isin(target_ports(segments.endpoints), options.ports).sum())
+        counts[Counted.CUT] += int((segments.captured < segments.length).sum())
         counts.update(rejected.not_judged)
-        if len(segments.frame):
+        counts.update(rejected.tunnels)
+        if len(segments.frame) and split["by_time"]:
+            yield segment_rows(records.buffer, segments, capture, **_order(segments, split))
+        elif len(segments.frame):
             file_base = base if compression is Compression.NONE else None
             yield from preframe(records.buffer, segments, capture, file_base, options)
+        if rejected.pings is not None:
+            yield ping_rows(rejected.pings, capture)
         if len(fragments.frame):
-            yield fragment_rows(records.buffer, fragments, capture)
+            yield fragment_rows(records.buffer, fragments, capture, **_order(fragments, split))
         yield from _batch(capture, "fault", (_fault_row(fault, kept) for fault in faults))
         yield from _batch(capture, "fault", _rejected_rows(records, rejected, kept))
     yield from _batch(capture, "count", ({"what": what, "records": n} for what, n in counts.items() if n))
@@ -68,6 +77,13 @@ def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
 def _batch(capture: int, kind: str, rows: Iterable[dict[str, Any]]) -> Batches:
     if extracted := [{"capture": capture, kind: row} for row in rows]:
         yield pa.RecordBatch.from_pylist(extracted, EXTRACTED)
+
+
+def _order(records: Segments | Fragments, split: dict[str, Any]) -> dict[str, pa.Array]:
+    """Returns the column `order` of a capture that is read `by_time`: the times, by clocks without steps."""
+    if not split["by_time"]:
+        return {}
+    return {"order": pa.array(records.time_ns + behind_at(records.frame, split["clock_steps"] or ()))}
 
 
 def _select(segments: Segments, only: pa.Array) -> Segments:

@@ -12,15 +12,13 @@ import pyarrow as pa
 
 from schemas.ingest import CaptureReason, CaptureStatus, Compression
 from schemas.staging import INDEX
+from udfs.capture.clocks import Clocks
 from udfs.capture.files import Fault, HashedSource, Source, detect_compression, open_source
 from udfs.capture.reader import BLOCK_BYTES, open_capture, read_blocks
-from udfs.capture.records import EARLIEST_NS, NO_TIME, Cursor, Records
+from udfs.capture.records import NO_TIME, Cursor
 from udfs.passes.options import Batches, IngestOptions, Pass
 
 Row = dict[str, Any]
-_LEAST_STEP_NS = 500_000_000
-_MOST_STEPS = 1_000
-_FARTHEST_NS = -EARLIEST_NS
 
 
 def index_files(options: IngestOptions) -> Pass:
@@ -39,7 +37,7 @@ _ETL_HINT = " A trace of pktmon or netsh must be converted first: pktmon etl2pca
 
 def _index(uri: str, options: IngestOptions) -> Row:
     """Returns the row of one file; a file that cannot be read is identified by the SHA-256 of its URI."""
-    row: Row = {"uri": uri, "size_bytes": 0, "content_bytes": 0, "packet_count": 0, "cursors": []}
+    row: Row = {"uri": uri, "size_bytes": 0, "content_bytes": 0, "packet_count": 0, "cursors": [], "by_time": False}
     row["compression"] = Compression.NONE
     try:
         compression, size = detect_compression(uri)
@@ -78,19 +76,20 @@ def _read_records(source: Source, start: Cursor, options: IngestOptions, split_s
     cursors = [start]
     after = start
     fault: Fault | None = None
-    clock = _Clock()
+    clocks = Clocks()
     earliest, latest = np.iinfo(np.int64).max, NO_TIME
     for block in read_blocks(source, start, None, min(BLOCK_BYTES, step), step if split_size else None):
         for later in block.faults:
             if fault is None or _is_cause(later, fault):
                 fault = later
         times = block.records.time_ns[block.records.time_ns != NO_TIME]
-        clock.take(block.records)
+        clocks.take(block.records)
         if len(times):
             earliest, latest = min(earliest, int(times.min())), max(latest, int(times.max()))
         if split_size and after.offset // step < block.after.offset // step and block.after.offset < split_size:
             cursors.append(block.after)
         after = block.after
+    clocks.end()
     return {
         "format": start.format,
         "status": CaptureStatus.PARTIAL if fault else CaptureStatus.OK,
@@ -100,7 +99,8 @@ def _read_records(source: Source, start: Cursor, options: IngestOptions, split_s
         "packet_count": after.frame,
         "first_ns": earliest if latest != NO_TIME else None,
         "last_ns": latest if latest != NO_TIME else None,
-        "clock_steps": clock.steps if clock.is_one else None,
+        "clock_steps": clocks.steps,
+        "by_time": clocks.by_time,
         "cursors": [cursor.to_json() for cursor in cursors],
     }
 
@@ -113,30 +113,3 @@ def _is_cause(later: Fault, fault: Fault) -> bool:
     broken = (CaptureReason.TRUNCATED_COMPRESSION, CaptureReason.CORRUPT_COMPRESSION)
     ends_there = fault.offset + fault.length == later.offset
     return later.reason is CaptureReason.EXPANSION_LIMIT or (later.reason in broken and ends_there)
-
-
-class _Clock:
-    """Finds the steps back in the times of records that are given in the order of the file."""
-
-    def __init__(self) -> None:
-        self.steps: list[Row] = []
-        self._before: int | None = None
-
-    @property
-    def is_one(self) -> bool:
-        """Tells whether one clock has stepped: many steps are those of several clocks, and far ones are damage.
-
-        64 bits hold every time of the capture after these steps were undone.
-        """
-        return 0 < len(self.steps) <= _MOST_STEPS and -sum(step["step_ns"] for step in self.steps) < _FARTHEST_NS
-
-    def take(self, records: Records) -> None:
-        """Adds rows (frame, step_ns) for the records whose time is more than 0.5 s before that of the record before."""
-        timed = np.flatnonzero(records.time_ns != NO_TIME)
-        if not len(timed) or len(self.steps) > _MOST_STEPS:
-            return
-        times = records.time_ns[timed]
-        steps = np.diff(times, prepend=times[0] if self._before is None else self._before)
-        self._before = int(times[-1])
-        for at in np.flatnonzero(steps < -_LEAST_STEP_NS)[: _MOST_STEPS + 1].tolist():
-            self.steps.append({"frame": records.first_frame + int(timed[at]), "step_ns": int(steps[at])})

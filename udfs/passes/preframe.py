@@ -22,7 +22,7 @@ from udfs.msmq.stream_window import HEADER_SIZE, frame_chain
 from udfs.network.dissect import ACK, FIN, RST, SYN, WINDOW_CLOSED, Segments, connection_keys
 from udfs.network.segment_rows import segment_rows
 from udfs.passes.options import Batches, IngestOptions, Pass
-from udfs.tcp.connections import Segment
+from udfs.tcp.direction import Segment
 from udfs.tcp.overlap import FILE_OFFSETS, PART_SUM, Overlap, Piece, merge
 
 RUN_BYTES = 8 << 10

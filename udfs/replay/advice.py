@@ -8,7 +8,7 @@ from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, Outcome
 from schemas.replay import FindingKind as Kind
 from udfs.replay.final_acks import advice_on
-from udfs.replay.words import all_counted, counted, tx_sequence
+from udfs.replay.words import all_counted, counted, one_or_many, tx_sequence
 
 PENDING = (Outcome.PENDING, Outcome.AWAITED)
 _DUPLICATES = (
@@ -74,7 +74,7 @@ _ABOUT: Mapping[Cause, _About] = {
     ),
     Cause.CLOSED_BY_RECEIVER: _About(
         (Kind.CLOSED_BY_RECEIVER,),
-        "Each connection with messages of {} ended right after them, before the receiver acknowledged any",
+        "The receiver ended each connection with messages of {} right after them, before it acknowledged any",
         "Look on the receiver for a full disk, a lack of memory or quota, and at its event log: it cannot store "
         "messages.",
     ),
@@ -145,12 +145,19 @@ _AT_RECEIVER = (
 
 
 def sentence_of(
-    tx_sequence_id: int, more: int, cause: Cause, counts: Mapping[str, int], harm: Mapping[Outcome, int], missing: str
+    tx_sequence_id: int,
+    more: int,
+    cause: Cause,
+    counts: Mapping[str, int],
+    harm: Mapping[Outcome, int],
+    missing: str,
+    undecided: int = 0,
 ) -> str:
     """Returns causes and outcome of what happened to a sequence and to some `more`; `counts` are as in INCIDENTS.
 
     `harm` says how many messages have each outcome of those that are lost or pending. Without the numbers that are
-    `missing`, the receiver accepts nothing that is pending.
+    `missing`, the receiver accepts nothing that is pending. Of those whose outcome is unknown, so many are lost that
+    are `undecided`.
     """
     name = f"sequence {tx_sequence(tx_sequence_id)}"
     if more:
@@ -163,12 +170,18 @@ def sentence_of(
     lost = [outcome for outcome in LOST if outcome in harm]
     split = f" ({', '.join(f'{harm[one]} {one}' for one in lost)})".replace("_", " ")
     split = split if len({CAUSE_OF[one] for one in lost}) > 1 else ""
+    of_which = (
+        f", of which {undecided} {one_or_many(undecided, 'was', 'were')} lost; which machine's is not known, because "
+        "nothing compares the clocks of these captures"
+        if undecided
+        else ""
+    )
     said = all_counted(
         [
             (counts["lost"], "message was lost", f"messages were lost{split}"),
             (counts["pending"], f"message is pending{waits}", f"messages are pending{waits}"),
             (counts["unacknowledged"], "message was never acknowledged", "messages were never acknowledged"),
-            (counts["unknown"], "message has an unknown outcome", "messages have an unknown outcome"),
+            (counts["unknown"], "message has an unknown outcome", f"messages have an unknown outcome{of_which}"),
             (counts["repaired"], "message was delivered after a refusal", "messages were delivered after a refusal"),
             (counts["expired"], "number expired unseen", "numbers expired unseen"),
         ]

@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from schemas.replay import Verdict
+from schemas.replay import Reason, Verdict
 from schemas.table import U16
 from udfs.replay.rows import Batches, read_rows, row_of
 
@@ -58,8 +58,11 @@ class Arrival(NamedTuple):
     captured_us: int | None
     accepted: bool | None
     verdict: str
+    reason: str | None
     evidence: str
     final_ack_class: int | None
+    final_ack_requested: bool
+    """Whether its sender asks for a FinalAck when it is read."""
     acknowledged_us: int | None
     """When an acknowledgment of it came, in µs since 1970; None for none."""
     overdue: bool
@@ -115,8 +118,12 @@ class Arrival(NamedTuple):
 
     @property
     def rests_on_assumption(self) -> bool:
-        """Returns whether its verdict is unknown or rests on an assumed state; from 0 on, every lower state accepts."""
-        return self.accepted is None or (self.assumed and not (self.accepted and self.previous == 0))
+        """Returns whether its verdict is unknown, or rests on an assumed state or on clocks that nothing compares.
+
+        From a previous number of 0 on, every lower state accepts.
+        """
+        by_clocks = self.reason == Reason.CLOCKS_DIFFER
+        return self.accepted is None or by_clocks or (self.assumed and not (self.accepted and self.previous == 0))
 
     @property
     def gap_begins(self) -> int | None:

@@ -39,6 +39,8 @@ _COUNTED: Mapping[str, tuple[Outcome, ...]] = {
 }
 """The columns of INCIDENTS that count messages, and numbers never seen, by their outcome."""
 _HARM = ("lost", "pending")
+_COLUMNS = {"lost": "lost_messages", "stuck": "stuck_messages"}
+"""Columns of INCIDENTS that are not named like what they count."""
 _EXPLAINING = (FindingKind.TWO_ADDRESSES,)
 """Kinds that are part of a story, but make none of a sequence to which nothing else happened."""
 
@@ -91,6 +93,8 @@ class OutcomeCount(NamedTuple):
     """Of the FinalAcks that name them."""
     resent: int
     """How many of them their sender still sends, without an acknowledgment."""
+    undecided: int = 0
+    """How many of them were lost, though clocks that nothing compares do not tell which."""
 
 
 class Event(NamedTuple):
@@ -112,7 +116,7 @@ class Trouble(NamedTuple):
     @property
     def cause(self) -> Cause:
         """Returns what it shows."""
-        return CAUSE_OF.get(self.shows, Cause.OTHER)
+        return Cause.NUMBER_REUSED if self.of.undecided else CAUSE_OF.get(self.shows, Cause.OTHER)
 
     @property
     def counts_as(self) -> str | None:
@@ -286,11 +290,18 @@ def _severity(outcome: IncidentOutcome, stuck: int) -> Severity:
     return Severity.INFO if outcome is IncidentOutcome.REPAIRED else Severity.WARNING
 
 
+def _undecided(story: Story) -> int:
+    """Returns how many messages were lost of which clocks that nothing compares do not tell whose they are."""
+    return sum(one.of.undecided for sequence in story for one in sequence.troubles)
+
+
 def senders_of(story: Story) -> list[Row]:
     """Returns the addresses that the sender used, the first one first.
 
     One is suspected where numbers were used twice, and it was seen later, while another still sent: probably the copy.
+    None is, where nothing compares the clocks by which it came later.
     """
+    may_be_suspected = _is_reused(story) and not _undecided(story)
     spans: dict[str, list[SenderSpan]] = defaultdict(list)
     for sequence in story:
         for one in sequence.senders:
@@ -305,7 +316,7 @@ def senders_of(story: Story) -> list[Row]:
                 "first_seen_at": began,
                 "last_seen_at": parts[0].last_seen_at,
                 **{name: sum(getattr(one, name) for one in parts) for name in ("messages", "accepted", "lost")},
-                "suspected": _is_reused(story) and began is not None and max(others_until, default=began) > began,
+                "suspected": may_be_suspected and began is not None and max(others_until, default=began) > began,
             }
         )
     return rows
@@ -327,11 +338,11 @@ def incident_row(story: Story) -> Row:
         if one.counts_as in _HARM:
             harm[Outcome(one.shows)] += one.of.numbers
     session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.known.tx_sequence_id)).place
-    return counts | {
+    return {
         "incident_id": sha256(f"{first.scope_key} {first.tx_sequence_id}".encode()).hexdigest()[:16],
         "cause": cause.value,
         "outcome": outcome.value,
-        "severity": _severity(outcome, counts["stuck"]).value,
+        "severity": _severity(outcome, counts["stuck"] + _undecided(story)).value,
         "session_id": session_id,
         "scope_key": first.scope_key,
         "source_queue_manager": first.source_queue_manager,
@@ -348,7 +359,10 @@ def incident_row(story: Story) -> Row:
         "senders": senders,
         "receivers": sorted({address for one in story for address in one.known.receivers}),
         "advice": advise(cause, outcome, senders, sorted({one for trouble in troubles for one in trouble.of.classes})),
-        "explanation": sentence_of(first.tx_sequence_id, len(story) - 1, cause, counts, harm, _missing(story)),
+        **{_COLUMNS.get(name, name): many for name, many in counts.items()},
+        "explanation": sentence_of(
+            first.tx_sequence_id, len(story) - 1, cause, counts, harm, _missing(story), _undecided(story)
+        ),
         "witness": [key for key in worst.of.witness if key is not None],
     }
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from schemas.outcomes import DeliveredBy, Outcome
-from schemas.replay import Evidence, Verdict
+from schemas.replay import Evidence, Reason, Verdict
 from schemas.wire import LATEST_ORDER_ACK_NS, NEGATIVE_CLASS, QUEUED_CLASS, RESEND_INTERVALS_S
 from udfs.replay.arrivals import Arrival
 
@@ -79,6 +79,23 @@ class Message:
     def displacer(self) -> Arrival | None:
         """Returns the arrival of another message that was accepted in its place; None if it was accepted itself."""
         return None if self.accepted_as else self.slot.accepted
+
+    @cached_property
+    def rivals(self) -> "list[Message]":
+        """Returns the messages that were accepted in its place, or may have been; none if it was accepted itself."""
+        if self.accepted_as:
+            return []
+        others = [other for other in self.slot.messages if other is not self]
+        accepted = [other for other in others if self.displacer in other.arrivals]
+        perhaps = (one for one in others if any(by.moves or by.reason == Reason.CLOCKS_DIFFER for by in one.doubtful))
+        return accepted or list(perhaps)
+
+    @property
+    def contenders(self) -> int | None:
+        """Returns how many messages have its number, where clocks do not tell which was accepted; None elsewhere."""
+        by_clocks = any(arrival.reason == Reason.CLOCKS_DIFFER for arrival in self.arrivals)
+        is_settled = self.slot.accepted is not None or len(self.slot.messages) == 1
+        return len(self.slot.messages) if by_clocks and not is_settled else None
 
     @property
     def refusals(self) -> list[Arrival]:
@@ -170,7 +187,7 @@ def outcome_of(message: Message) -> Outcome:
     only_duplicates = all(arrival.verdict == Verdict.DUPLICATE for arrival in arrivals)
     surely_refused = not (accepted or doubtful or only_duplicates)
     # A FinalAck names a message by its ID, and an OrderAck a slot: neither decides between two that share it.
-    names_other = displacer is not None and displacer.message_id == first.message_id
+    names_other = any(other.first.message_id == first.message_id for other in message.rivals)
     final = 0 if names_other else message.final_ack_class or 0
     is_negative, was_queued = final & NEGATIVE_CLASS != 0, final & QUEUED_CLASS != 0
     is_alone = len(slot.messages) == 1

@@ -112,17 +112,20 @@ def _message_row(message: Message) -> Row:
     outcome, first, refusals = outcome_of(message), message.first, len(message.refusals)
     proof = delivered_by(message, outcome)
     stuck = outcome is Outcome.PENDING and refusals > 1
+    contenders = message.contenders if outcome is Outcome.UNKNOWN else None
     seen = [arrival.captured_us for arrival in message.arrivals if arrival.captured_us is not None]
     accepted = [arrival.captured_us for arrival in message.arrivals if arrival.accepted]
     return {
         **_row_of(first, first.number, outcome),
         "message_id": first.message_id,
+        "message_key": str(first.content_hash),
         "content_hash": first.content_hash,
         "numbers": 1,
         "label": first.label,
         "stuck": stuck,
         "arrivals": len(message.arrivals),
         "refusals": refusals,
+        "contenders": contenders,
         "first_seen_at": min(seen, default=None),
         "last_seen_at": max(seen, default=None),
         "accepted_at": min((us for us in accepted if us is not None), default=None),
@@ -130,8 +133,11 @@ def _message_row(message: Message) -> Row:
         "next_resend_at": message.next_resend_us if outcome is Outcome.UNACKNOWLEDGED else None,
         "delivered_by": proof and proof.value,
         "final_ack_class": message.final_ack_class,
+        "final_ack_requested": any(arrival.final_ack_requested for arrival in message.arrivals),
         "witness": witness(message, outcome),
-        "explanation": _OF_MESSAGE[outcome].format(
+        "explanation": _UNDECIDED
+        if contenders
+        else _OF_MESSAGE[outcome].format(
             named="unknown" if message.final_ack_class is None else f"0x{message.final_ack_class:04X}",
             acknowledgment="a FinalAck" if proof is DeliveredBy.FINAL_ACK else "an OrderAck",
             again=" It was refused each time that it was resent." if stuck else "",
@@ -208,6 +214,10 @@ _OF_MESSAGE: Mapping[Outcome, str] = {
 }
 
 
+_UNDECIDED = (
+    "Another message has its number, and nothing compares the clocks of the captures that show them, so which one the "
+    "receiver accepted is not known."
+)
 _OF_NUMBERS: Mapping[Outcome, str] = {
     Outcome.EXPIRED_UNSEEN: "No message with this number was seen, and its sender skipped it: it expired before it was "
     "sent, or was withdrawn.",

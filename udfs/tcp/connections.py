@@ -4,19 +4,18 @@ Segments come in file order (capture, record number), never in clock order. Sequ
 positions that only grow, so a stream may be longer than 4 GiB. The effect of a segment on its connection depends only
 on the segments before it, so a stream can be delivered piece by piece and a connection can be stored and resumed.
 `udfs.tcp.overlap` decides which bytes of a direction form its stream.
+
+A keep-alive is one byte at one below the next sequence number: a copy of the last byte, or garbage [RFC 1122] 4.2.3.6.
+So a segment of one byte is no data if that byte is the last one held, or the last one that its receiver acknowledged
+some time ago. A sender that repeats a last segment of one byte looks the same, so where only such a segment holds a
+byte, that byte is missing. A segment that comes right after its acknowledgment was captured out of order. In
+`udfs.tcp.overlap`, a segment of one byte loses against any longer one, which tells what the others are.
 """
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
-
-from schemas.ingest import TcpReason
 from udfs.capture.records import NO_TIME
-from udfs.network.dissect import ACK, FIN, RST, SYN, WINDOW_CLOSED, intact
+from udfs.network.dissect import ACK, FIN, RST, SYN
+from udfs.tcp.direction import MODULUS, Direction, NeedsPayload, Segment, highest
 
-_MODULUS = 1 << 32
-_HALF = 1 << 31
-_BEHIND = 1 << 28
-"""A segment that lies this many bytes behind its direction's newest byte belongs to another connection."""
 _LATE_SYN = 1 << 16
 """A SYN up to this many bytes before the first captured byte of its direction may still be that connection's."""
 _LARGEST = (1 << 16) - 1
@@ -29,135 +28,6 @@ _CONFIRMED = 3
 """So many segments in a row that are far from all others of their direction form another connection."""
 WINDOW_BYTES = 64 << 20
 """A segment further ahead of its direction's newest byte is not of this connection."""
-
-
-class NeedsPayload(Exception):  # noqa: N818 - not an error: the connection is assembled again from all its bytes
-    """A connection needs bytes that its rows do not hold or, with `rewind`, a state before the one that it resumed."""
-
-    def __init__(self, *, rewind: bool = False) -> None:
-        """Says what the connection needs."""
-        super().__init__()
-        self.rewind = rewind
-
-
-class Segment(NamedTuple):
-    """One captured segment of a connection, or a framed run: one row for several segments that follow one another.
-
-    `from_b`: sent by the endpoint that sorts second. `time_ns`, `last_ns`: time of the first and the last record.
-    `header_sum`: see `udfs.network.dissect`; `udfs.tcp.overlap.PART_SUM` for a part of a segment. `framed_run`: the
-    packets were framed in their split, and `payload` holds only their first bytes. `file_offsets` (dtype
-    `udfs.tcp.overlap.FILE_OFFSETS`): where an uncompressed capture holds the run's bytes.
-    """
-
-    from_b: bool
-    seq: int
-    ack: int
-    flags: int
-    length: int
-    payload: bytes | memoryview
-    capture: int = 0
-    frame: int = 0
-    time_ns: int = NO_TIME
-    last_ns: int = NO_TIME
-    header_sum: int | None = None
-    framed_run: bool = False
-    file_offsets: bytes | None = None
-
-    @property
-    def captured(self) -> int:
-        """Payload bytes in the capture."""
-        return self.length if self.framed_run else len(self.payload)
-
-    @property
-    def intact(self) -> bool:
-        """Returns whether the TCP checksum is right; it is wrong if the network card fills it in after the capture."""
-        if self.header_sum is None or len(self.payload) != self.length:
-            return False
-        return intact(self.header_sum, self.payload)
-
-
-@dataclass(slots=True)
-class Direction:
-    """The state of one direction; positions are unwrapped sequence numbers, offsets count from `base`."""
-
-    isn: int | None = None
-    low: int | None = None
-    """Lowest position that this direction sent from."""
-    first: int | None = None
-    """Lowest position that it sent data from."""
-    end: int | None = None
-    """Position after the highest byte sent (SND.NXT without the FIN)."""
-    sent: int | None = None
-    """Position after the highest byte of data."""
-    held: int | None = None
-    """Position after the highest captured byte."""
-    fin: int | None = None
-    acked: int | None = None
-    fixed: int | None = None
-    """Position of offset 0, set once bytes were delivered."""
-    done: int = 0
-    """Offset after the last delivered byte."""
-    gaps: list[tuple[int, int]] = field(default_factory=list)
-    """Offset and length of what is missing between delivered bytes."""
-    conflict: bool = False
-    shut_ns: int | None = None
-    """Time since which its receiver announces a window of 0."""
-    shut_longest_ns: int = 0
-    shut_longest_from_ns: int | None = None
-    """The longest time for which it did so and then opened its window, and when that began."""
-    rejected: list[tuple[Segment, TcpReason]] = field(default_factory=list)
-    pending: list[tuple[int, Segment, int]] = field(default_factory=list)
-    """Segments with payload: position, segment, position acknowledged before it arrived (at least 0)."""
-    late: list[tuple[int, Segment]] = field(default_factory=list)
-    """Segments that arrived behind the newest byte by more than the window."""
-
-    @property
-    def base(self) -> int:
-        """Position of stream offset 0."""
-        if self.fixed is not None:
-            return self.fixed
-        if self.isn is not None:
-            return self.isn + 1
-        return self.first if self.first is not None else self.low or 0
-
-    def unwrap(self, seq: int) -> int:
-        """Returns the position of this sequence number that is nearest to what was sent before."""
-        reference = self.end if self.end is not None else self.acked
-        if reference is None:
-            return seq + _MODULUS  # leaves room below, should the stream turn out to begin lower
-        return reference + (seq - reference + _HALF) % _MODULUS - _HALF
-
-    def near(self, position: int, window: int) -> bool:
-        """Tells whether a segment at this position fits what this direction has sent."""
-        reference = self.end if self.end is not None else self.acked
-        return reference is None or -_BEHIND < position - reference < window
-
-    def see_window(self, segment: Segment) -> None:
-        """Takes the window that a segment of the other side announces."""
-        if segment.time_ns == NO_TIME:
-            return
-        if not segment.flags & WINDOW_CLOSED:
-            self.shut_longest_from_ns, self.shut_longest_ns = self.longest_shut(segment.time_ns)
-            self.shut_ns = None
-        elif self.shut_ns is None:
-            self.shut_ns = segment.time_ns
-
-    def longest_shut(self, now_ns: int) -> tuple[int | None, int]:
-        """Returns when the longest time began for which the receiver announced a window of 0, and its length, in ns."""
-        if self.shut_ns is not None and now_ns - self.shut_ns > self.shut_longest_ns:
-            return self.shut_ns, now_ns - self.shut_ns
-        return self.shut_longest_from_ns, self.shut_longest_ns
-
-    def take(self, position: int, segment: Segment, window: int) -> None:
-        """Adds a segment with data to `pending`, or to `late` if the newest byte is ahead by more than the window."""
-        if self.end is not None and position < self.end - window:
-            if segment.framed_run:
-                raise NeedsPayload
-            self.late.append((position, segment))
-            return
-        self.pending.append((position, segment, self.acked or 0))
-        self.first = position if self.first is None else min(self.first, position)
-        self.sent = _highest(self.sent, position + segment.length)
 
 
 class Connection:
@@ -173,6 +43,10 @@ class Connection:
         self.syns: list[_Syn] = []
         self.first_ns = self.last_ns = NO_TIME
         """Times of its earliest and its latest segment."""
+        self.ended_by_b: bool | None = None
+        """Which side sent its earliest FIN or RST; None where there is none."""
+        self.ended_ns = NO_TIME
+        """Time of that segment."""
 
     def opens_with(self, segment: Segment) -> bool:
         """Tells whether this SYN may be this connection's: a repeated one, or the first one captured, perhaps late.
@@ -182,12 +56,15 @@ class Connection:
         """
         side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
         if side.isn is not None:
-            return (side.isn - segment.seq) % _MODULUS == 0
+            return (side.isn - segment.seq) % MODULUS == 0
         if segment.flags & ACK and other.isn is not None:
             sent = 0 if other.end is None else other.end - other.isn - 1
-            return (segment.ack - other.isn - 1) % _MODULUS <= min(sent, _LARGEST)
-        seen = side.low if side.low is not None else side.acked
-        return seen is None or (seen - segment.seq - 1) % _MODULUS < _LATE_SYN
+            return (segment.ack - other.isn - 1) % MODULUS <= min(sent, _LARGEST)
+        answered = [ack for from_b, _, ack in self.syns if from_b is not segment.from_b and ack is not None]
+        if answered and not segment.flags & ACK:
+            return any((ack - segment.seq - 1) % MODULUS <= _LARGEST for ack in answered)
+        seen = [position for position in (side.low, side.acked_low) if position is not None]
+        return not seen or (min(seen) - segment.seq - 1) % MODULUS < _LATE_SYN
 
     def ended_before(self, segment: Segment) -> bool:
         """Tells whether this SYN opens another connection because this one ended long before; its number is ignored."""
@@ -202,6 +79,21 @@ class Connection:
         position = side.unwrap(segment.seq)
         return side.near(position, self.window) and (side.isn is None or position >= side.isn)
 
+    def was_told_of(self, segment: Segment) -> bool:
+        """Tells whether the sequence number lies among those that the other direction acknowledged."""
+        side = self.sides[segment.from_b]
+        if side.acked is None or side.acked_low is None:
+            return False
+        return side.acked_low - 1 <= side.unwrap(segment.seq) <= side.acked
+
+    def distance(self, segment: Segment) -> int:
+        """Returns how far its numbers are from the newest that each direction has sent, or that were acknowledged."""
+        side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
+        of_both = (side, segment.seq), (other, segment.ack if segment.flags & ACK else None)
+        newest = ((of, seq, of.acked if of.end is None else of.end) for of, seq in of_both)
+        far = (abs(of.unwrap(seq) - end) for of, seq, end in newest if seq is not None and end is not None)
+        return max(far, default=MODULUS)
+
     def precedes(self, segment: Segment) -> bool:
         """Tells whether the sequence number lies shortly before the first of this direction."""
         side = self.sides[segment.from_b]
@@ -215,6 +107,9 @@ class Connection:
         if self.first_ns == NO_TIME or NO_TIME < segment.time_ns < self.first_ns:
             self.first_ns = segment.time_ns
         self.last_ns = max(self.last_ns, segment.time_ns, segment.last_ns)
+        side.last_ns = max(side.last_ns, segment.time_ns, segment.last_ns)
+        if segment.flags & (FIN | RST):
+            self._see_end(segment)
         if segment.flags & SYN:
             if side.isn is None and side.fixed in (None, position + 1):
                 side.isn = position
@@ -224,23 +119,28 @@ class Connection:
             self.closed = True
             return
         end = position + segment.length
-        first = None if side.isn is None else side.isn + 1
-        # The byte of a keep-alive is a copy of the last one, or garbage [RFC 1122] 4.2.3.6.
-        keep_alive = segment.length == 1 and end in (side.held, first)
-        if segment.length and not keep_alive:
+        if segment.length and not (segment.length == 1 and side.is_keep_alive(end, segment)):
             side.take(position, segment, self.window)
-        if segment.payload:
-            side.held = _highest(side.held, position + segment.captured)
+            if segment.payload:
+                side.held = highest(side.held, position + segment.captured)
         side.low = position if side.low is None else min(side.low, position)
         if segment.flags & FIN and (side.end is None or end >= side.end - self.window):
-            side.fin = _highest(side.fin, end)
-        side.end = _highest(side.end, end)
+            side.fin = highest(side.fin, end)
+        side.end = highest(side.end, end)
         if segment.flags & ACK:
             acked = other.unwrap(segment.ack)
             if other.near(acked, self.window):
-                other.acked = _highest(other.acked, acked)
+                other.see_acknowledged(acked, segment)
             other.see_window(segment)
         self.closed = self.closed or None not in (side.fin, other.fin)
+
+    def _see_end(self, segment: Segment) -> None:
+        """Takes a FIN or RST: the earliest ended the connection, in whichever order captures hold the two directions.
+
+        Without times, the first one in file order did.
+        """
+        if self.ended_by_b is None or NO_TIME < segment.time_ns < self.ended_ns:
+            self.ended_by_b, self.ended_ns = segment.from_b, segment.time_ns
 
 
 _Syn = tuple[bool, int, int | None]
@@ -252,8 +152,10 @@ class Connections:
 
     A SYN with a new initial sequence number opens a connection. A known SYN leads back to its connection, so that
     captures from two vantage points fall together, unless that connection ended long before
-    (`Connection.ended_before`). A lone segment far from what its direction has sent is in no connection (`outside`);
-    several in a row form another connection, whose SYN was not captured.
+    (`Connection.ended_before`). A SYN and the SYN/ACK that answers it find each other, so that captures of one
+    direction each fall together, too. A lone segment far from what its direction has sent is in no connection
+    (`outside`); several in a row form another connection, whose SYN was not captured. Where another capture goes on,
+    its first segment belongs to the nearest connection: a firewall may show each one with two sets of numbers.
     """
 
     def __init__(self, window: int = WINDOW_BYTES) -> None:
@@ -265,6 +167,9 @@ class Connections:
         self.first_instance = 0
         self.window = window
         self._by_syn: dict[_Syn, Connection] = {}
+        self._by_opening: dict[tuple[bool, int], Connection] = {}
+        """The latest connection that a SYN with this number opened, sent by b or not; an answer tells it, too."""
+        self._capture: int | None = None
 
     def at(self, instance: int) -> Connection:
         """Returns the k-th connection."""
@@ -276,6 +181,7 @@ class Connections:
         self.current = None if current is None else connections[current]
         self.first_instance = connections[0].instance if connections else 0
         self._by_syn = {syn: connection for connection in connections for syn in connection.syns}
+        self._by_opening = {_opening(syn): connection for connection in connections for syn in connection.syns}
 
     def recent(self) -> list[Connection]:
         """Returns the connections that may go on."""
@@ -287,12 +193,18 @@ class Connections:
         Raises:
             NeedsPayload: a framed run does not continue what its direction has sent.
         """
+        if segment.capture != self._capture:
+            self._capture = segment.capture
+            self._go_on(segment)
         if segment.flags & SYN:
             self._open(segment)
         elif self.current is None:
             self.current = self._add()
         elif not self.current.accepts(segment):
             self._take_stray(self.current, segment)
+            return
+        elif self.current.sides[segment.from_b].end is None and (earlier := self._told_of(self.current, segment)):
+            earlier.take(segment)
             return
         elif segment.length:
             self.outside += self.far
@@ -311,17 +223,45 @@ class Connections:
         self.all.append(Connection(self.first_instance + len(self.all), self.window))
         return self.all[-1]
 
+    def _go_on(self, segment: Segment) -> None:
+        """Makes the nearest connection to the first segment of a capture the current one."""
+        fitting = [connection for connection in self.recent() if connection.accepts(segment)]
+        if fitting:
+            self.current = min(fitting, key=lambda one: (one.distance(segment), one is not self.current))
+
     def _open(self, segment: Segment) -> None:
         """Makes the connection of this SYN the current one."""
         syn = segment.from_b, segment.seq, segment.ack if segment.flags & ACK else None
         known = self._by_syn.get(syn)
         if known is not None and not known.ended_before(segment):
             self.current = known
+        else:
+            self.current = self._that_opens_with(segment, _opening(syn)) or self.current
         if self.current is None or self.current.ended_before(segment) or not self.current.opens_with(segment):
             self.current = self._add()
+            self._take_far(self.current, segment)
         if self._by_syn.get(syn) is not self.current:
-            self._by_syn[syn] = self.current
+            self._by_syn[syn] = self._by_opening[_opening(syn)] = self.current
             self.current.syns.append(syn)
+
+    def _that_opens_with(self, segment: Segment, opening: tuple[bool, int]) -> Connection | None:
+        """Returns a connection, not the current one, whose other direction tells that it opened with this SYN.
+
+        An answer names the SYN; else the connection is known by acknowledgments of bytes right behind the SYN.
+        """
+        named = self._by_opening.get(opening)
+        told = (one for one in reversed(self.recent()) if one.sides[segment.from_b].acked_low is not None)
+        others = (one for one in ([named] if named else told) if one is not self.current)
+        return next((one for one in others if not one.ended_before(segment) and one.opens_with(segment)), None)
+
+    def _told_of(self, current: Connection, segment: Segment) -> Connection | None:
+        """Returns an earlier connection to which a segment belongs although it would fit the current one, too.
+
+        That has sent nothing in this direction so far, so where its numbers began is known from acknowledgments only.
+        """
+        if current.was_told_of(segment):
+            return None
+        return next((c for c in reversed(self.recent()) if c is not current and c.was_told_of(segment)), None)
 
     def _take_stray(self, current: Connection, segment: Segment) -> None:
         """Assigns a segment that the current connection does not accept."""
@@ -337,6 +277,16 @@ class Connections:
             if len(self.far) == _CONFIRMED:
                 self._open_far()
 
+    def _take_far(self, opened: Connection, syn: Segment) -> None:
+        """Adds to a connection the far segments that its SYN shows to be answers, which another capture has."""
+        answers = [one for one in self.far if one.from_b is not syn.from_b and one.flags & ACK]
+        answers = [one for one in answers if (one.ack - syn.seq - 1) % MODULUS <= _LARGEST]
+        if answers:
+            opened.take(syn)
+            self.far = [one for one in self.far if one not in answers]
+            for one in answers:
+                opened.take(one)
+
     def _open_far(self) -> None:
         """Opens another connection with the far segments."""
         opened, far = self._add(), self.far
@@ -348,5 +298,7 @@ class Connections:
                 self.outside.append(one)
 
 
-def _highest(known: int | None, position: int) -> int:
-    return position if known is None else max(known, position)
+def _opening(syn: _Syn) -> tuple[bool, int]:
+    """Returns who opened the connection, and the number of that SYN."""
+    from_b, seq, ack = syn
+    return (from_b, seq) if ack is None else (not from_b, (ack - 1) % MODULUS)

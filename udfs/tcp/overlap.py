@@ -4,13 +4,14 @@ import heapq
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator
 from enum import StrEnum
-from itertools import compress, pairwise
+from itertools import accumulate, compress, pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from schemas.ingest import Attempt, TcpReason
-from udfs.tcp.connections import Connection, Direction, NeedsPayload, Segment
+from udfs.tcp.connections import Connection
+from udfs.tcp.direction import Direction, NeedsPayload, Segment
 
 FILE_OFFSETS = np.dtype([("run_offset", "<u4"), ("file_offset", "<u8")])
 """Where a capture holds the bytes of a framed run: from each offset in the run on, at which byte of the file."""
@@ -50,7 +51,8 @@ def deliver(
     """Returns the stream's next bytes, in order, up to offset `before` (all, when it is None).
 
     Where segments overlap with different data, `side.conflict` is set and `overlap` decides; a segment with a right
-    checksum wins over one with a wrong checksum. Missing bytes go to `side.gaps`, segments that are not on the stream
+    checksum wins over one with a wrong checksum, and a longer segment over one of a single byte, which may be a
+    keep-alive. Missing bytes go to `side.gaps`, segments that are not on the stream
     to `side.rejected`.
 
     Raises:
@@ -61,7 +63,7 @@ def deliver(
         _part(side, position - base, segment, acked - base, overlap, final=final)
         for position, segment, acked in side.pending
     ]
-    parts = list(_without_copies([part for part in offered if part is not None], fetch))
+    parts = list(_without_copies(_without_keep_alives([part for part in offered if part is not None]), fetch))
     ordered = sorted(parts, key=lambda part: part.start)
     if all(one.end <= other.start for one, other in pairwise(ordered)):
         pieces = ordered
@@ -144,6 +146,23 @@ def _in_gap(side: Direction, start: int, end: int) -> bool:
     """Tells whether missing bytes lie between these offsets."""
     at = bisect_right(side.gaps, start, key=lambda gap: gap[0] + gap[1])
     return at < len(side.gaps) and side.gaps[at][0] < end
+
+
+def _without_keep_alives(parts: list[Piece]) -> list[Piece]:
+    """Returns the parts without the segments of one byte that a longer segment holds, too.
+
+    A capture that missed the longer one cannot tell a keep-alive, whose byte may be garbage, from data.
+    """
+    if all(part.segment.length != 1 for part in parts):
+        return parts
+    longer = sorted((part.start, part.end) for part in parts if part.segment.length != 1)
+    starts, ends = [start for start, _ in longer], list(accumulate((end for _, end in longer), max))
+
+    def is_held(part: Piece) -> bool:
+        before = bisect_right(starts, part.start)
+        return part.segment.length == 1 and before > 0 and ends[before - 1] > part.start
+
+    return [part for part in parts if not is_held(part)]
 
 
 # --- framed runs ------------------------------------------------------------------------------------------------------

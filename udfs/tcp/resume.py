@@ -5,12 +5,14 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
-from udfs.tcp.connections import Connection, Connections, Direction
+from udfs.tcp.connections import Connection, Connections
+from udfs.tcp.direction import Direction
 
-_VERSION = 3
+_VERSION = 4
 _PLAIN = (
-    *("isn", "low", "first", "end", "sent", "held", "fin", "acked", "fixed", "done", "gaps", "conflict"),
-    *("shut_ns", "shut_longest_ns", "shut_longest_from_ns"),
+    *("isn", "low", "first", "end", "sent", "held", "fin", "fixed", "done", "gaps", "conflict"),
+    *("acked", "acked_low", "acked_ns"),
+    *("last_ns", "shut_ns", "shut_longest_ns", "shut_longest_from_ns"),
 )
 _UNUSED = Direction()
 
@@ -48,6 +50,7 @@ def load(text: str, connections: Connections) -> dict[tuple[int, bool], Any]:
         connection = Connection(row["instance"], connections.window)
         connection.closed, connection.opened_by_b = row["closed"], row["opened_by_b"]
         connection.first_ns, connection.last_ns = row["first_ns"], row["last_ns"]
+        connection.ended_by_b, connection.ended_ns = row["ended_by_b"], row["ended_ns"]
         connection.syns = [(from_b, seq, ack) for from_b, seq, ack in row["syns"]]
         sides = [
             Direction(**side | {"gaps": [(at, size) for at, size in side.get("gaps", ())]}) for side in row["sides"]
@@ -68,6 +71,8 @@ def _connection(one: Connection, streams: Mapping[tuple[int, bool], Any]) -> dic
         "opened_by_b": one.opened_by_b,
         "first_ns": one.first_ns,
         "last_ns": one.last_ns,
+        "ended_by_b": one.ended_by_b,
+        "ended_ns": one.ended_ns,
         "syns": one.syns,
         "sides": [_side(side) for side in one.sides],
         "streams": [streams.get((one.instance, from_b)) for from_b in (False, True)],

@@ -6,8 +6,15 @@ Also by clocks that never step back. One look finds whether there is anything to
 import polars as pl
 
 from udfs.derive.columns import CAPTURES_OF_PAIR, PLACE, RANGE, nanoseconds
+from udfs.derive.conversations.apart import captures_apart
 from udfs.derive.conversations.clocks import find_steps
-from udfs.derive.conversations.copies import known_connections, same_beginning, stream_copies, vague_streams
+from udfs.derive.conversations.copies import (
+    find_taps,
+    known_connections,
+    same_beginning,
+    stream_copies,
+    vague_streams,
+)
 from udfs.derive.conversations.offsets import find_spans
 from udfs.derive.frames import Frames, derives
 
@@ -22,8 +29,9 @@ def suspect(streams: pl.DataFrame, handshakes: pl.DataFrame, captures: pl.DataFr
     """Returns what tables of few rows say of conversations; mostly, there is nothing to do.
 
     `streams` are the rows of STREAMS that carried bytes, without what was said of copies before, and `connections`
-    their `known_connections`; `vague` are `vague_streams`, `alike` pairs with the `same_beginning`, `steps` and `spans`
-    what `find_steps` and `find_spans` return. `named` are the copies that STREAMS names, maybe since an earlier replay.
+    their `known_connections`; `vague` are `vague_streams`, `alike` pairs with the `same_beginning`; `steps`, `spans`
+    and `apart` what `find_steps`, `find_spans` and `captures_apart` return. `named` are the copies that STREAMS names,
+    maybe since an earlier replay.
     """
     with_bytes = streams.filter(pl.col("attempt").is_null()).drop("attempt", "copy_of")
     connections = known_connections(with_bytes, handshakes)
@@ -34,13 +42,18 @@ def suspect(streams: pl.DataFrame, handshakes: pl.DataFrame, captures: pl.DataFr
         "alike": same_beginning(connections),
         "steps": find_steps(captures),
         "spans": find_spans(captures),
+        "apart": captures_apart(captures),
         "named": streams.select("stream_id", "copy_of").drop_nulls("copy_of"),
     }
 
 
-def choose_streams(pairs: pl.DataFrame, connections: pl.DataFrame) -> Frames:
-    """Returns the `stream_copies` of all pairs of connections, and COUNTING of all streams that these name."""
-    copies = stream_copies(pairs, connections)
+def choose_streams(pairs: pl.DataFrame, connections: pl.DataFrame, shown: pl.DataFrame) -> Frames:
+    """Returns the `stream_copies` of all pairs of connections, and COUNTING of all streams that these name.
+
+    `shown` are the `stream_id` and `capture_id` of packets.
+    """
+    taps = find_taps(pairs, connections, shown)
+    copies = stream_copies(pairs, connections.join(taps, on="connection_id", how="left"))
     groups = pl.concat(copies.select(pl.col("copy_of").alias(COUNTING), stream_id=side) for side in _SIDES)
     return {"copies": copies, "groups": groups.unique().select("stream_id", COUNTING)}
 
@@ -77,6 +90,7 @@ def unite_streams(
             address="src_ip",
             first_ns=nanoseconds(pl.col("first_captured_at")),
             last_ns=nanoseconds(pl.col("last_captured_at")),
+            receiver_last_ns=nanoseconds(pl.col("receiver_last_at")),
         ),
     }
 

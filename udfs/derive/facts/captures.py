@@ -10,6 +10,7 @@ from udfs.replay.findings.facts import FAILURES
 _PATIENCE_S = 21
 """Seconds after which a sender gives up a SYN. Attempts in the last ones of a capture may still have been answered."""
 _CLOSED, _REFUSED_SESSION, _OTHER_VERSION = list(FAILURES)[3:]
+_PINGED = ("source", "destination")
 _NO_ANSWER = (Attempt.NO_ANSWER.value, Attempt.SILENT.value)
 
 
@@ -39,12 +40,13 @@ def clock_steps(captures: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
 
     `key_before` and `key_after` are of the messages next to the first step.
     """
+    back = pl.element().struct.field("step_ns") < 0
     stepped = captures.select(
         "capture_id",
         "uri",
         pl.col("clock_steps").list.first().struct.field("frame", "step_ns"),
         pl.col("first_captured_at").alias("found_at"),
-        pl.col("clock_steps").list.len().cast(pl.Int64).alias("messages"),
+        pl.col("clock_steps").list.eval(back).list.sum().cast(pl.Int64).alias("messages"),
     )
     near = messages.select("capture_id", "last_frame", *PLACE, row_key().alias("key")).join(
         stepped.select("capture_id", "frame"), on="capture_id"
@@ -94,6 +96,31 @@ def cannot_connect(
         .select(
             *(*pair, "worked_at", "session_id", "messages", "lately", "found_at", "last_at", "key"),
             pl.struct(*FAILURES).alias("failures"),
+        )
+    )
+
+
+def unanswered_pings(captures: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows for `unanswered_pings`, a row per source and destination, as CAPTURES counts them.
+
+    `connected_at` is when the last connection began on which the source sent bytes to the destination.
+    """
+    pings = captures.select(pl.col("pings").explode().struct.unnest()).drop_nulls("source")
+    unanswered = pl.col("requests") - pl.col("answers")
+    connected = streams.filter("from_initiator", pl.col("attempt").is_null()).group_by(
+        source="src_ip", destination="dst_ip"
+    )
+    return (
+        pings.group_by(_PINGED)
+        .agg(pl.sum("requests", "answers"), pl.min("first_ns"), pl.max("last_ns", "answered_ns"))
+        .filter(unanswered > 0)
+        .join(connected.agg(pl.max("first_captured_at").alias("connected_at")), on=_PINGED, how="left")
+        .with_columns(
+            pl.concat_str(*_PINGED, separator="->").alias("session_id"),
+            unanswered.alias("messages"),
+            timestamp(pl.col("first_ns")).alias("found_at"),
+            timestamp(pl.col("last_ns")).alias("last_at"),
+            timestamp(pl.col("answered_ns")).alias("answered_at"),
         )
     )
 

@@ -8,7 +8,16 @@ from schemas.incidents import INCIDENTS
 from schemas.outcomes import DELIVERED, NOT_ACCEPTED, Outcome, count_column
 from schemas.tallies import FINDINGS_ON_MESSAGES
 from schemas.witness import keyed
-from udfs.derive.columns import SEQUENCE, address_of_stream, address_reached, are_in, count, count_if, number_of
+from udfs.derive.columns import (
+    SEQUENCE,
+    address_of_stream,
+    address_reached,
+    are_in,
+    count,
+    count_if,
+    number_of,
+    undecided,
+)
 from udfs.derive.frames import Frames, derives
 from udfs.derive.outcomes.counts import has_outcome
 from udfs.derive.tables import schema_of
@@ -90,6 +99,7 @@ def outcome_counts(outcomes: pl.DataFrame) -> pl.DataFrame:
         pl.col("destination_queue").drop_nulls().unique().sort().alias("queues"),
         pl.col("final_ack_class").drop_nulls().unique().sort().alias("classes"),
         count_if(pl.col("next_resend_at").is_not_null()).alias("resent"),
+        undecided().round().cast(pl.Int64).alias("undecided"),
     )
     witnesses = _earliest(timed, "first_at", pl.col("witness").list.sort(nulls_last=True), pl.col("witness"))
     places = _earliest(timed, "first_seen_at", *map(pl.col, ("tx_sequence_number", *_QUEUE_OF_SESSION)))

@@ -127,7 +127,7 @@ def returned_messages(messages: pl.DataFrame, negative: pl.DataFrame, ends: pl.D
 
     CorrelationID names the message, transactional or not ([MS-MQMQ] 2.2.18.1.6). Session and queue are those of the
     message where a capture holds it, else the session is that of the acknowledgment. Times are ns since 1970, `seconds`
-    are those from the first message to its acknowledgment.
+    are those from the first message to its acknowledgment. Acknowledgments that name no message (null) are about one.
     """
     place = ("message_class", "session_id", "destination_queue")
     return (
@@ -136,7 +136,7 @@ def returned_messages(messages: pl.DataFrame, negative: pl.DataFrame, ends: pl.D
         .sort("captured_ns", "captured_at", "key")
         .group_by(place)
         .agg(
-            count_distinct("correlation_id").alias("messages"),
+            pl.col("correlation_id").n_unique().cast(pl.Int64).alias("messages"),
             count_distinct(pl.col("correlation_id").filter(pl.col("transactional"))).alias("transactional"),
             pl.first("captured_at").alias("found_at"),
             pl.first("key"),

@@ -3,7 +3,6 @@
 import polars as pl
 
 from schemas.replay import Reason
-from schemas.wire import UNLIMITED
 from udfs.derive.columns import PLACE, count, key_at, row_key, timestamp
 from udfs.derive.frames import Frames, derives
 from udfs.replay.words import NS
@@ -47,7 +46,7 @@ def find_expired(messages: pl.DataFrame, ages: pl.DataFrame) -> pl.DataFrame:
     subtracted. `ages` are the rows of `merge_ages`.
     """
     aged = messages.join(ages, on=_SENDER).with_columns(age_s=_CAPTURED_S - _SENT_S - pl.col("least_s"))
-    outlived = ((pl.col(name) != UNLIMITED) & (pl.col("age_s") > pl.col(name)) for name in _LIMITS)
+    outlived = ((pl.col("age_s") > pl.col(name)).fill_null(value=False) for name in _LIMITS)
     late = aged.filter(pl.any_horizontal(outlived)).with_columns(row_key().alias("key"))
     return late.select("message_id", "stream_id", "destination_queue", *_OF_EXPIRED)
 
@@ -166,13 +165,13 @@ def broken_transactions(transactions: pl.DataFrame) -> Frames:
     """Returns rows for `broken_transactions` that are torn or delivered in part."""
     return {
         "torn": _broken(transactions.filter("torn_by_sender").with_columns(has_lost=pl.lit(value=True))),
-        "partly": _broken(transactions.filter("partly_delivered").with_columns(has_lost=pl.col("lost") > 0)),
+        "partly": _broken(transactions.filter("partly_delivered").with_columns(has_lost=pl.col("lost_messages") > 0)),
     }
 
 
 def _broken(transactions: pl.DataFrame) -> pl.DataFrame:
     """Returns a row per sequence and value of `has_lost`; its figures are those of the first transaction."""
-    first = ("session_id", "destination_queue", "witness", "tx_transaction_id", "lost", "pending")
+    first = ("session_id", "destination_queue", "witness_keys", "tx_transaction_id", "lost_messages", "pending")
     return (
         transactions.sort("first_captured_at", "tx_transaction_id", "instance")
         .group_by("scope_key", "tx_sequence_id", "has_lost")

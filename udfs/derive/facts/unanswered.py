@@ -122,22 +122,22 @@ def order_acks_elsewhere(acks: pl.DataFrame, ends: pl.DataFrame, doubted: pl.Dat
 def closed_connections(
     streams: pl.DataFrame, ends: pl.DataFrame, session_acks: pl.DataFrame, doubted: pl.DataFrame
 ) -> pl.DataFrame:
-    """Returns rows for `closed_by_receiver`, one per sequence: its session's last connections all ended early.
+    """Returns rows for `closed_by_receiver`, one per sequence: the receiver ended its session's last connections early.
 
     That is three at least, each within the time that an OrderAck may take after its last packet, without a SessionAck,
-    although the receiver's TCP acknowledged bytes.
+    although the receiver's TCP acknowledged bytes. Whoever sends the first FIN or RST ends a connection.
     """
     answered = session_acks.select("stream_id").unique().with_columns(is_answered=True)
     back = ends.select("connection_id", "stream_id").join(answered, on="stream_id", how="left")
     heard = back.group_by("connection_id").agg(pl.col("is_answered").any().fill_null(value=False))
-    lasted = nanoseconds(pl.col("connection_last_at")) - nanoseconds(pl.col("last_captured_at"))
-    is_early = pl.col("closed") & pl.col("acked_bytes").is_not_null() & ~pl.col("is_answered")
+    lasted = nanoseconds(pl.col("ended_at")) - nanoseconds(pl.col("last_captured_at"))
+    is_early = pl.col("ended_by_receiver") & pl.col("acked_bytes").is_not_null() & ~pl.col("is_answered")
     counting = ends.filter(pl.col("copy_of").is_null()).select("stream_id", "session_id", "connection_id", "first_ns")
     ended = (
-        streams.select("stream_id", "closed", "acked_bytes", "last_captured_at", "connection_last_at")
+        streams.select("stream_id", "acked_bytes", "last_captured_at", "ended_by_receiver", "ended_at")
         .join(counting, on="stream_id")
         .join(heard, on="connection_id", how="left")
-        .with_columns(is_early=is_early & (lasted < LATEST_ORDER_ACK_NS))
+        .with_columns(is_early=(is_early & (lasted < LATEST_ORDER_ACK_NS)).fill_null(value=False))
     )
     last = pl.col("is_early").tail(_CLOSED_TIMES)
     return (
@@ -149,7 +149,7 @@ def closed_connections(
             (last.all() & (pl.len() >= _CLOSED_TIMES)).alias("is_habit"),
             count_if("is_early").alias("messages"),
             timestamp(pl.col("first_ns").filter("is_early").first()).alias("found_at"),
-            pl.last("connection_last_at").alias("last_at"),
+            pl.last("ended_at").alias("last_at"),
             key_at("stream_id", pl.lit(0)).last().alias("last_key"),
         )
         .filter("is_habit")

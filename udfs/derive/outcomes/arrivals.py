@@ -11,8 +11,8 @@ from udfs.derive.outcomes.tallies import merge_tallies, scope_states, tally
 from udfs.replay.arrivals import ARRIVAL
 
 _COPIED = (
-    *(*MESSAGE, "session_id", "destination_queue", "label", "replay_order", "accepted", "verdict", "evidence"),
-    *("final_ack_class", "assumed", "missing_runs", "behind_gap"),
+    *(*MESSAGE, "session_id", "destination_queue", "label", "replay_order", "accepted", "verdict", "reason"),
+    *("evidence", "final_ack_class", "final_ack_requested", "assumed", "missing_runs", "behind_gap"),
 )
 _OF_SCOPE = (*("opening_sequence", "opening_number", "state_sequence", "state_number", "state_assumed"),)
 

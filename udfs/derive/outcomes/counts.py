@@ -4,13 +4,18 @@ from collections.abc import Collection
 
 import polars as pl
 
-from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, DeliveredBy, Outcome, count_column
-from udfs.derive.columns import SPAN, unsigned
-from udfs.derive.outcomes.slots import MESSAGE, SLOT
+from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, NOT_READ_SINCE, READABLE, DeliveredBy, Outcome, count_column
+from udfs.derive.columns import ACK_PAIR, SPAN, are_in, count_if, unsigned
+from udfs.derive.frames import derives
+from udfs.derive.outcomes.slots import MESSAGE, SLOT, with_receiver
 
-COUNTED = (*(count_column(outcome) for outcome in Outcome), "confirmed", "delivered_arrivals")
+COUNTED = (*(count_column(outcome) for outcome in Outcome), "confirmed", "stuck_messages", "delivered_arrivals")
 NEXT_RESEND = "next_resend_at"
+NOT_READ, SINCE = "accepted_not_read_messages", NOT_READ_SINCE.name
+SUMMED = (*COUNTED, NOT_READ, SINCE, NEXT_RESEND)
+"""The columns of `sum_outcomes` that the next replay starts from."""
 COUNT_KEY = ("scope_key", "tx_sequence_id", "session_id")
+OF_ASKED = (*SLOT, "session_id", "captured_at", "final_ack_class", "final_ack_requested")
 
 
 def plain_arrivals(tallies: pl.DataFrame, arrivals: pl.DataFrame) -> pl.DataFrame:
@@ -27,20 +32,37 @@ def plain_arrivals(tallies: pl.DataFrame, arrivals: pl.DataFrame) -> pl.DataFram
     return pl.concat(counts).group_by(key).agg(pl.col("plain", "confirmed").sum())
 
 
-def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
+@derives(in_parts=True)
+def count_not_read(asked: pl.DataFrame) -> pl.DataFrame:
+    """Returns of some plain arrivals whose sender asked for a FinalAck, per COUNT_KEY, how many have none.
+
+    Beside NOT_READ, their number, is SINCE, the time of the first.
+    """
+    is_waiting = pl.col("final_ack_class").is_null()
+    return asked.group_by(COUNT_KEY).agg(
+        is_waiting.sum().cast(pl.Int64).alias(NOT_READ), pl.col("captured_at").filter(is_waiting).min().alias(SINCE)
+    )
+
+
+def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame, not_read: pl.DataFrame) -> pl.DataFrame:
     """Returns per `scope_key`, `tx_sequence_id` and `session_id` the counts of outcomes, as `sum_outcomes` does.
 
     `outcomes` are rows of OUTCOMES, those of delivered messages in unusual slots among them; `plain` are the other
-    messages. `delivered_arrivals` counts the arrivals of delivered messages, `confirmed` the messages that were
-    delivered by an acknowledgment, too.
+    messages, and `not_read` the rows of `count_not_read` of these. `delivered_arrivals` counts the arrivals of
+    delivered messages, `confirmed` the messages that were delivered by an acknowledgment, too.
     """
     outcome = pl.col("outcome")
     delivered = Outcome.DELIVERED.value
+    asked = pl.col("final_ack_requested").fill_null(value=False)
+    is_waiting = asked & has_outcome(READABLE) & pl.col("final_ack_class").is_null()
     rows = outcomes.group_by(COUNT_KEY).agg(
         *(pl.col("numbers").filter(outcome == one.value).sum().alias(count_column(one)) for one in Outcome),
         pl.col("numbers").filter(has_outcome(DELIVERED), _is_confirmed()).sum().alias("confirmed"),
+        count_if("stuck").alias("stuck_messages"),
         pl.col("arrivals").filter(outcome == delivered).sum().alias("delivered_arrivals"),
         pl.min(NEXT_RESEND),
+        pl.when(asked.any()).then(is_waiting.sum().cast(pl.Int64)).alias(NOT_READ),
+        pl.coalesce("accepted_at", "first_seen_at").filter(is_waiting).min().alias(SINCE),
     )
     counted = plain.select(
         "scope_key",
@@ -49,16 +71,32 @@ def count_outcomes(plain: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
         "confirmed",
         *(pl.col("plain").alias(name) for name in (delivered, "delivered_arrivals")),
     )
-    return sum_outcomes(pl.concat([rows, counted], how="diagonal"), *COUNT_KEY)
+    return sum_outcomes(pl.concat([rows, counted, not_read], how="diagonal"), *COUNT_KEY)
 
 
 def sum_outcomes(counts: pl.DataFrame, *key: str) -> pl.DataFrame:
-    """Returns the counts of `count_outcomes` by a key of fewer columns, and `lost`, their sum over LOST.
+    """Returns the counts of `count_outcomes` by a key of fewer columns, with `lost_messages`, their sum over LOST.
 
-    Beside them is the first of their NEXT_RESEND.
+    Beside them are the first of their NEXT_RESEND and of their SINCE; NOT_READ is null where it is in all of them.
     """
     lost = pl.sum_horizontal(count_column(outcome) for outcome in LOST)
-    return counts.group_by(key).agg(pl.col(COUNTED).sum(), pl.min(NEXT_RESEND)).with_columns(lost=lost)
+    sums = pl.col(COUNTED).sum(), sum_if_any(NOT_READ), pl.min(NEXT_RESEND, SINCE)
+    return counts.group_by(key).agg(sums).with_columns(lost_messages=lost)
+
+
+def sum_if_any(name: str) -> pl.Expr:
+    """Returns the sum of a column; null where all its values are."""
+    return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum())
+
+
+def where_reported(counts: pl.DataFrame, tallies: pl.DataFrame, answered: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of `sum_outcomes` by COUNT_KEY; NOT_READ and SINCE are null where the captures hold no answers.
+
+    `answered` are the pairs (ACK_PAIR) of which they hold an acknowledgment: elsewhere FinalAcks may take another path.
+    """
+    pairs = with_receiver(tallies.select(*COUNT_KEY, "source_queue_manager").unique())
+    reported = are_in(counts, pairs.join(answered, on=ACK_PAIR, how="semi").select(COUNT_KEY))
+    return counts.with_columns(pl.when(reported).then(name).alias(name) for name in (NOT_READ, SINCE))
 
 
 def count_slots(plain: pl.DataFrame, unusual: pl.DataFrame, states: pl.DataFrame, due: pl.DataFrame) -> pl.DataFrame:

@@ -20,9 +20,11 @@ TALLIED = (
     *("evidence", "covered_at", "final_ack_class", "acknowledged_at", "ack_latency_ms"),
 )
 """The columns of VERDICTS that add up, and that tell whether an arrival is plain."""
-JUDGED_AS = (*TALLIED, "content_hash", "destination_queue", "label", "reason")
+JUDGED_AS = (*TALLIED, "content_hash", "destination_queue", "label", "reason", "final_ack_requested")
 """The columns of VERDICTS from which outcomes are derived."""
 _OF_ACCEPTED = (*SLOT, *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")
+_SEGMENTS_OF = (("sender", "last_ns"), ("receiver", "receiver_last_ns"))
+"""Columns of ENDS: a queue manager, and when its last packet or segment was captured on that stream."""
 _CONTESTED = NEGATIVE_CLASS | QUEUED_CLASS
 
 
@@ -73,15 +75,18 @@ def cut_packets(streams: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
 
 
 def last_seen(ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns per `stream_id` when the last packet of its sender, `until_ns`, and of its receiver was captured.
+    """Returns per `stream_id` when its sender's last packet was captured, and any segment of its receiver.
 
-    That is on any stream, in ns since 1970; `receiver_until_ns` is null where nothing of the receiver was captured.
+    That is on any stream, `until_ns` and `receiver_until_ns`, in ns since 1970; null where nothing was captured. An ACK
+    without data shows as well as a packet that the capture holds what the receiver sends.
     """
     last = ends.group_by("sender").agg(pl.max("last_ns"))
+    sent = (ends.select(receiver=who, receiver_until_ns=ns) for who, ns in _SEGMENTS_OF)
+    heard = pl.concat(sent).group_by("receiver").agg(pl.max("receiver_until_ns"))
     return (
         ends.select("stream_id", "sender", "receiver")
         .join(last.select("sender", until_ns="last_ns"), on="sender", how="left")
-        .join(last.select(receiver="sender", receiver_until_ns="last_ns"), on="receiver", how="left")
+        .join(heard, on="receiver", how="left")
         .select("stream_id", "until_ns", "receiver_until_ns")
     )
 

@@ -18,7 +18,7 @@ def select_unreadable(quarantine: pl.DataFrame) -> pl.DataFrame:
 
 
 def session_coverage(ends: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
-    """Returns `byte_coverage`, `mid_stream` and `missing_bytes` per session, as SESSIONS defines them.
+    """Returns `byte_coverage`, `mid_stream_connections` and `missing_bytes` per session, as SESSIONS defines them.
 
     `ends` are rows of ENDS without copies, `unread` those of `unread_ranges`.
     """
@@ -28,7 +28,7 @@ def session_coverage(ends: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
         .group_by("session_id")
         .agg(
             pl.col("missing_bytes").sum(),
-            count_if("mid_stream"),
+            count_if("mid_stream").alias("mid_stream_connections"),
             (1 - pl.sum("length") / pl.when(every_byte != 0).then(every_byte)).alias("byte_coverage"),
         )
     )

@@ -46,6 +46,7 @@ def find_ends(streams: pl.DataFrame, handshakes: pl.DataFrame) -> pl.DataFrame:
         "missing_bytes",
         "first_ns",
         nanoseconds(pl.col("last_captured_at")).alias("last_ns"),
+        nanoseconds(pl.col("receiver_last_at")).alias("receiver_last_ns"),
         pl.col("src_ip").alias("address"),
         "dst_ip",
         "sender_guid",

@@ -30,8 +30,12 @@ CONTENT = (
 _QUEUE = ("source_queue_manager", "state_of", "destination_queue")
 """Whose stream of messages it is, which queue manager has the state, and the queue."""
 NUMBERS = ("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number")
+ASKS_FOR_FINAL_ACK = ("tx_final_ack_required", "negative_source_journal", "positive_source_journal")
+"""The flags of which one is enough for a FinalAck when a message leaves its queue ([MS-MQQB] 3.1.7.2.2)."""
 TRANSACTIONAL = tuple(
-    name for name in MESSAGES.names if name in {*VERDICTS.names, *CONTENT, *FLOW_KEY} - {"tx_sequence"}
+    name
+    for name in MESSAGES.names
+    if name in {*VERDICTS.names, *CONTENT, *FLOW_KEY, *ASKS_FOR_FINAL_ACK} - {"tx_sequence"}
 )
 """The columns of MESSAGES that the replay reads."""
 

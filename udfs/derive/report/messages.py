@@ -7,7 +7,16 @@ import polars as pl
 from schemas.incidents import Cause
 from schemas.outcomes import LOST, NOT_ACCEPTED, NOT_KNOWN, OUTCOMES, Outcome
 from schemas.witness import Shows
-from udfs.derive.columns import PLACE, SEQUENCE, address_of_stream, count, count_if, nanoseconds, tx_sequence
+from udfs.derive.columns import (
+    PLACE,
+    SEQUENCE,
+    address_of_stream,
+    count,
+    count_if,
+    nanoseconds,
+    tx_sequence,
+    undecided,
+)
 from udfs.derive.conversations.united import on_counting_streams
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.counts import has_outcome
@@ -61,7 +70,8 @@ def with_fate(verdicts: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
 def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
     """Returns per sender and queue how many messages are `lost`, `stuck` or `unacknowledged`, and their `…_since`.
 
-    `resent` counts the unacknowledged ones that their sender still sends.
+    `resent` counts the unacknowledged ones that their sender still sends, `undecided` those that were lost although
+    nothing tells which.
     """
     is_unacknowledged = has_outcome([Outcome.UNACKNOWLEDGED])
     outcomes = outcomes.with_columns(unacknowledged=is_unacknowledged)
@@ -70,6 +80,7 @@ def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
         count_if("stuck").alias("stuck"),
         count_if("unacknowledged").alias("unacknowledged"),
         count_if(pl.col("next_resend_at").is_not_null()).alias("resent"),
+        undecided().alias("undecided"),
         *(pl.col("first_seen_at").filter(name).min().alias(f"{name}_since") for name in _HARM),
     )
 
@@ -77,7 +88,8 @@ def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
 def summed_harm(queues: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Returns rows of `harm_by_queue` with one row for each of these columns' values."""
     return queues.group_by(*by).agg(
-        *(pl.col(name).sum() for name in (*_HARM, "resent")), *(pl.col(f"{name}_since").min() for name in _HARM)
+        *(pl.col(name).sum() for name in (*_HARM, "resent", "undecided")),
+        *(pl.col(f"{name}_since").min() for name in _HARM),
     )
 
 
@@ -85,12 +97,14 @@ def places(queues: pl.DataFrame) -> Row:
     """Returns since when messages are lost (`lost_since_ns`) and to which queue the most (`lost_queue`).
 
     `lost` is their number, `lost_queues` the number of queues. The same of the messages that are `stuck` and
-    `unacknowledged`; of the latter, those that are still `resent`. `queues` are rows of `harm_by_queue`.
+    `unacknowledged`; of the latter, those that are still `resent`; and `undecided`. `queues` are rows of
+    `harm_by_queue`.
     """
     of_queue = summed_harm(queues, "destination_queue")
     queue = pl.col("destination_queue")
     found = of_queue.select(
         *(pl.col(name).sum() for name in (*_HARM, "resent")),
+        pl.col("undecided").sum().round().cast(pl.Int64),
         *(nanoseconds(pl.col(f"{name}_since").min()).alias(f"{name}_since_ns") for name in _HARM),
         *(queue.sort_by(name, "destination_queue").last().alias(f"{name}_queue") for name in _HARM),
         *(count_if(pl.col(name) > 0).alias(f"{name}_queues") for name in _HARM),

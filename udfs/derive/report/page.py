@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from schemas.ingest import PACKETS, STREAM_GAPS, PacketType
+from schemas.ingest import PACKETS, STREAM_GAPS
 from schemas.messages import ACKS, MESSAGES
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import VERDICTS
 from schemas.table import Table
 from udfs.derive.columns import PLACE, count, nanoseconds
+from udfs.derive.fitness import with_amiss
 from udfs.derive.frames import Frames
+from udfs.derive.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.derive.report.findings import (
     LISTED_INCIDENTS,
     findings_by_kind,
@@ -31,14 +33,15 @@ from udfs.derive.report.messages import (
     listed_messages,
     places,
 )
-from udfs.derive.report.period import Steps, begin_of_last_run, steps
-from udfs.derive.report.rows import in_period
+from udfs.derive.report.period import Steps, begin_of_last_run, captured, steps
+from udfs.derive.report.rows import in_period, with_nanoseconds
 from udfs.derive.report.sessions import caveats, coverage, damages, ranked_sessions
 from udfs.derive.report.summary import machines_to_blame, sums_of_sessions
 from udfs.derive.witness import with_keys
 
 Tables = Mapping[str, pl.DataFrame]
 """Rows of gold tables, by the names of the tables."""
+LISTED_CAPTURES = 100
 _WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
 """Rows of `listed` whose witnesses are looked up."""
 WITNESSES = (VERDICTS, MESSAGES, ACKS, PACKETS, STREAM_GAPS)
@@ -129,15 +132,25 @@ def listed(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame)
         "findings": worst_findings(findings.filter(pl.col("incident_id").is_null()), "severity", "kind"),
         "evidence": worst_findings(findings.join(incidents, on="incident_id", how="semi"), "incident_id"),
         "sessions": ranked_sessions(chosen.sessions, sums["figures"], findings, covered),
+        "fitness": _unfit_first(chosen.captures),
         "damages": damages(chosen.captures, tables["quarantine"], chosen.sessions),
     }
+
+
+def _unfit_first(captures: pl.DataFrame) -> pl.DataFrame:
+    """Returns the captures that a report lists, with what is `amiss`: those with most of it first, then the last."""
+    order = (pl.col("amiss").list.len(), "last_captured_at", "uri")
+    return with_nanoseconds(
+        with_amiss(captures).sort(order, descending=[True, True, False], nulls_last=True).head(LISTED_CAPTURES),
+        first_ns="first_captured_at",
+        last_ns="last_captured_at",
+    )
 
 
 def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame) -> dict[str, Any]:
     """Returns single values beside what is `listed`: counts, times, and where an operator has to go.
 
-    `accepted` are rows of `count_accepted`. `acks` has the kinds of acknowledgments that were captured: without a
-    FinalAck, no capture tells what was read.
+    `accepted` are rows of `count_accepted`. `captured` are the times of the first and the last record in the captures.
     """
     counts = chosen.sequences.select(pl.col(*map(count_column, Outcome)).sum())
     return {
@@ -151,12 +164,13 @@ def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame
         "session_count": chosen.sessions.height,
         "outcomes": counts.row(0, named=True),
         "confirmed": chosen.sequences["confirmed"].sum(),
+        **chosen.sequences.select(sum_if_any(NOT_READ), nanoseconds(pl.col(SINCE).min())).row(0, named=True),
+        "captured": captured(chosen.captures, chosen.since),
         "told": not chosen.sequences[Outcome.DELIVERED.value].has_nulls(),
         "places": places(sums["queues"]),
         "accepted": accepted_by_sender(chosen.incidents, accepted),
         "machines": machines_to_blame(chosen.incidents),
         "caveats": caveats(chosen.streams, tables["books"]),
-        "reads_reported": PacketType.FINAL_ACK.value in tables["acks"]["ack_type"],
     }
 
 

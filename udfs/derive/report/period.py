@@ -21,6 +21,13 @@ class Steps(NamedTuple):
     step_ns: int
 
 
+def captured(captures: pl.DataFrame, since: datetime | None = None) -> tuple[int | None, int | None]:
+    """Returns the times of the first record of the captures, from `since` on, and of the last, in ns since 1970."""
+    began = pl.col("first_captured_at").min()
+    first = pl.max_horizontal(began, pl.lit(since, captures["first_captured_at"].dtype))
+    return captures.select(nanoseconds(first), nanoseconds(pl.col("last_captured_at").max())).row(0)
+
+
 def begin_of_last_run(captures: pl.DataFrame) -> datetime | None:
     """Returns when the earliest capture of the last run begins, in whole seconds, rounded down; None without a time."""
     last_run = captures.filter(pl.col("ingested_at") == pl.col("ingested_at").max())

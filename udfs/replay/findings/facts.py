@@ -8,7 +8,7 @@ from datetime import datetime
 
 from schemas.ingest import Attempt
 from schemas.replay import FindingKind, Severity
-from schemas.wire import QUEUED_CLASS, UNLIMITED, MessageClass
+from schemas.wire import QUEUED_CLASS, MessageClass
 from udfs.replay.final_acks import advice_on, reason_of
 from udfs.replay.findings.finding import Told
 from udfs.replay.words import NS, all_counted, class_name, counted, known, one_or_many, tenths, tx_sequence, utc, whole
@@ -88,6 +88,35 @@ def cannot_connect(
     return Told(FindingKind.CANNOT_CONNECT, severity, sentence, [key])
 
 
+def unanswered_pings(
+    *,
+    messages: int,
+    source: str,
+    destination: str,
+    requests: int,
+    found_at: datetime | None,
+    last_at: datetime | None,
+    answered_at: datetime | None,
+    connected_at: datetime | None,
+    **_: object,
+) -> Told:
+    """Pings without an answer: a warning where neither an answer nor a connection came after the last of them."""
+    head = (
+        f"{destination} did not answer {messages:,} of {counted(requests, 'ping')} (UDP port 3527) from {source}, from "
+        f"{utc(found_at)} to {utc(last_at)}."
+    )
+    later = [at for at in (answered_at, connected_at) if at is not None and (last_at is None or at > last_at)]
+    if later:
+        sentence = f"{head} Afterwards {source} had an answer, or connected all the same, at {utc(max(later))}."
+        return Told(FindingKind.UNANSWERED_PINGS, Severity.INFO, sentence, [])
+    sentence = (
+        f"{head} Nothing came afterwards, and a sender that pings does not connect before it has an answer. Look for a "
+        f"firewall that stops UDP port 3527 between the two, and whether Message Queuing runs on {destination}; since "
+        f"Windows Vista and Server 2008 it does not answer pings by default: then turn them off on {source}."
+    )
+    return Told(FindingKind.UNANSWERED_PINGS, Severity.WARNING, sentence, [])
+
+
 # --- why a receiver never acknowledged messages; `from_address` is the sender's, `to_address` the receiver's ----------
 
 
@@ -122,11 +151,11 @@ def closed_by_receiver(
     last_key: str,
     **_: object,
 ) -> Told:
-    """Connections that ended right after messages, before the receiver sent a SessionAck."""
+    """Connections that the receiver ended right after messages, before it sent a SessionAck."""
     sentence = (
-        f"{counted(messages, 'connection')} from {from_address} to {to_address} ended right after messages, from "
-        f"{utc(found_at)} to {utc(last_at)}, and {to_address} sent no SessionAck on the last three: it takes the "
-        "messages and does not store them."
+        f"{to_address} ended {counted(messages, 'connection')} from {from_address} right after messages, from "
+        f"{utc(found_at)} to {utc(last_at)}, and sent no SessionAck on the last three: it takes the messages and does "
+        "not store them."
     )
     return Told(FindingKind.CLOSED_BY_RECEIVER, Severity.ERROR, sentence, [key, last_key])
 
@@ -248,7 +277,7 @@ def returned(
         MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT_AT_SENDER.value: time_to_be_received,
     }.get(message_class)
     delay = ""
-    if limit_s not in {None, UNLIMITED} and seconds is not None:
+    if limit_s is not None and seconds is not None:
         delay = f", which had {limit_s} s: the acknowledgment came {tenths(seconds)} s after it"
     sentence = (
         f"{subject}, as {one_or_many(messages, 'an acknowledgment says', 'acknowledgments say')}: "
@@ -331,7 +360,7 @@ def expired_on_arrival(
 ) -> Told:
     """Messages that had expired when they arrived: a receiver drops them ([MS-MQMQ] 2.2.19.1)."""
     limits = (("TimeToReachQueue", time_to_reach_queue), ("TimeToBeReceived", time_to_be_received))
-    name, limit = next((name, s) for name, s in limits if s is not None and s != UNLIMITED and age_s > s)
+    name, limit = next((name, s) for name, s in limits if s is not None and age_s > s)
     sentence = (
         f"{counted(messages, 'message arrived after it had', 'messages arrived after they had')} expired, so the "
         f"receiver drops {one_or_many(messages, 'it', 'them')}. The first was at least {age_s} s old, and its {name} "
@@ -365,17 +394,17 @@ def broken_transactions(
     tx_sequence_id: int,
     tx_transaction_id: int,
     size: int,
-    lost: int,
+    lost_messages: int,
     pending: int,
     has_lost: bool,
-    witness: list[str],
+    witness_keys: list[str],
     **_: object,
 ) -> Told:
     """Transactions of a sequence that are broken; what follows `tx_sequence_id` is of the first."""
     begin = counted(messages, "transaction that begins", "transactions that begin")
     head = f"{begin} in sequence {tx_sequence(tx_sequence_id)} {one_or_many(messages, 'is', 'are')}"
     first = f"The first has the ID {tx_transaction_id} and {counted(size, 'message')}"
-    parts = all_counted([(lost, "is lost", "are lost"), (pending, "is pending", "are pending")])
+    parts = all_counted([(lost_messages, "is lost", "are lost"), (pending, "is pending", "are pending")])
     sentence = {
         FindingKind.TORN_TRANSACTION: f"{head} torn: the number next to {one_or_many(messages, 'it', 'them')} was "
         f"seen, and no message is marked as the first or as the last. {first}.",
@@ -383,4 +412,4 @@ def broken_transactions(
         f"{' and '.join(parts)}.",
     }[kind]
     is_pending = kind is FindingKind.TRANSACTION_PARTLY_DELIVERED and not has_lost
-    return Told(kind, Severity.WARNING if is_pending else Severity.ERROR, sentence, witness)
+    return Told(kind, Severity.WARNING if is_pending else Severity.ERROR, sentence, witness_keys)

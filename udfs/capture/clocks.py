@@ -1,0 +1,199 @@
+"""Finds out by which clocks the records of a capture have their times, and where these clocks stepped back.
+
+Each interface of each section of a pcapng file has its own clock: of two interfaces, or of files joined by `cat`, one
+does not step back because its records stand behind those of the other. A file of the older format names no interface.
+Its records come from several clocks if the stretches between the steps cover the same time almost twice: one clock
+does that only if it is set back by as long as the capture ran before and runs after that. A clock that is again
+where it was one record later was wrong, or read wrong, for one record only.
+
+Where records of several clocks do not stand in the order of their times, these tell their order (`Clocks.by_time`).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from udfs.arrow.buffers import Ints
+from udfs.capture.records import EARLIEST_NS, NO_TIME, Records
+
+Row = dict[str, Any]
+_LEAST_STEP_NS = 500_000_000
+_MOST_STEPS = 1_000
+_FARTHEST_NS = -EARLIEST_NS
+_COVERED = 1.75
+"""Stretches that cover a time more often than this are of several clocks."""
+
+
+class _Step(NamedTuple):
+    """A step back at a record of a clock, by `step_ns`, which is negative.
+
+    `before_ns`: the time of the record before. `is_undone`: the next record has a time as if there had been no step.
+    """
+
+    frame: int
+    step_ns: int
+    before_ns: int
+    clock: int
+    is_undone: bool
+
+    def is_that_of(self, other: "_Step") -> bool:
+        """Tells whether this may be how another clock of the same machine shows the same step."""
+        if self.is_undone or other.is_undone:
+            return False
+        return self.before_ns + self.step_ns < other.before_ns and other.before_ns + other.step_ns < self.before_ns
+
+
+class _Clock:
+    """The times of one clock, in ns, in the order of its records."""
+
+    def __init__(self, number: int, frame: int, time_ns: int) -> None:
+        """Begins with the place of the first record, which `take` gets as well."""
+        self.first_frame = self.last_frame = frame
+        self.steps: list[_Step] = []
+        self._number = number
+        self._first_ns = self._least_ns = self._most_ns = time_ns
+        self._back_ns = 0  # sum of the steps back
+        self._held: tuple[int, int] | None = None  # the last record: only the next one tells whether it undoes a step
+        self._before_ns = time_ns  # the time before that
+
+    @property
+    def is_several(self) -> bool:
+        """Tells whether its records have two or more clocks, which nothing names."""
+        covered = self._before_ns - self._first_ns + self._back_ns
+        return bool(self.steps) and covered > _COVERED * (self._most_ns - self._least_ns)
+
+    @property
+    def has_stepped(self) -> bool:
+        """Tells whether its steps are those of one clock: many are not, and far ones are damage.
+
+        64 bits hold every time of the capture after these steps were undone.
+        """
+        return not self.is_several and 0 < len(self.steps) <= _MOST_STEPS and self._back_ns < _FARTHEST_NS
+
+    def take(self, frames: Ints, times: Ints) -> None:
+        """Takes its next records."""
+        self.last_frame = int(frames[-1])
+        self._least_ns, self._most_ns = min(self._least_ns, int(times.min())), max(self._most_ns, int(times.max()))
+        if self._held is not None:
+            frames, times = np.append(self._held[0], frames), np.append(self._held[1], times)
+        steps = np.diff(times, prepend=self._before_ns)
+        for at in np.flatnonzero(steps[:-1] < -_LEAST_STEP_NS).tolist():
+            self._step(int(frames[at]), int(steps[at]), int(times[at]), int(times[at + 1]))
+        self._held = int(frames[-1]), int(times[-1])
+        self._before_ns = int(times[-2]) if len(times) > 1 else self._before_ns
+
+    def end(self) -> None:
+        """Takes the end of the capture."""
+        if self._held is not None:
+            frame, time_ns = self._held
+            if time_ns - self._before_ns < -_LEAST_STEP_NS:
+                self._step(frame, time_ns - self._before_ns, time_ns, time_ns)
+            self._before_ns, self._held = time_ns, None
+
+    def _step(self, frame: int, step_ns: int, time_ns: int, next_ns: int) -> None:
+        before_ns = time_ns - step_ns
+        is_undone = next_ns > before_ns - _LEAST_STEP_NS
+        if not is_undone:
+            self._back_ns -= step_ns
+        if len(self.steps) <= _MOST_STEPS:
+            self.steps.append(_Step(frame, step_ns, before_ns, self._number, is_undone))
+
+
+class Clocks:
+    """The clocks of a capture, whose records are taken in the order of the file."""
+
+    def __init__(self) -> None:
+        """Begins without records."""
+        self._clocks: dict[int, _Clock] = {}
+        self._last_ns: int | None = None
+        self._in_order = True
+        self._all_timed = True
+
+    def take(self, records: Records) -> None:
+        """Takes the next records."""
+        assert records.clock is not None  # noqa: S101 - only those of no capture have none
+        timed = np.flatnonzero(records.time_ns != NO_TIME)
+        self._all_timed = self._all_timed and len(timed) == len(records.time_ns)
+        if not len(timed):
+            return
+        times, clocks, frames = records.time_ns[timed], records.clock[timed], records.first_frame + timed
+        steps = np.diff(times, prepend=times[0] if self._last_ns is None else self._last_ns)
+        self._in_order = self._in_order and int(steps.min()) >= -_LEAST_STEP_NS
+        self._last_ns = int(times[-1])
+        if (clocks == clocks[0]).all():
+            self._take(int(clocks[0]), frames, times)
+            return
+        order = np.argsort(clocks, kind="stable")
+        for index in np.split(order, np.flatnonzero(np.diff(clocks[order])) + 1):
+            self._take(int(clocks[index[0]]), frames[index], times[index])
+
+    def _take(self, clock: int, frames: Ints, times: Ints) -> None:
+        if clock not in self._clocks:
+            self._clocks[clock] = _Clock(clock, int(frames[0]), int(times[0]))
+        self._clocks[clock].take(frames, times)
+
+    def end(self) -> None:
+        """Takes the end of the capture; only then the properties are known."""
+        for clock in self._clocks.values():
+            clock.end()
+
+    @property
+    def by_time(self) -> bool:
+        """Tells whether records of several clocks stand in another order than that of their times."""
+        are_several = len(self._clocks) > 1 or any(clock.is_several for clock in self._clocks.values())
+        return are_several and self._all_timed and not self._in_order
+
+    @property
+    def steps(self) -> list[Row] | None:
+        """Returns rows (frame, step_ns) whose sum up to a record says by how much its clock is behind.
+
+        None without any, and where they are too many.
+        """
+        found: list[Row] = []
+        for clocks in self._in_parts():
+            if behind_ns := -sum(row["step_ns"] for row in found):
+                found.append({"frame": clocks[0].first_frame, "step_ns": behind_ns})
+            for step in _steps_of(clocks):
+                found.append({"frame": step.frame, "step_ns": step.step_ns})
+                if step.is_undone:
+                    found.append({"frame": step.frame + 1, "step_ns": -step.step_ns})
+        return found if 0 < len(found) <= 2 * _MOST_STEPS else None
+
+    def _in_parts(self) -> Iterator[list[_Clock]]:
+        """Yields clocks whose records stand among each other, from one end of the file to the other."""
+        part: list[_Clock] = []
+        for clock in sorted(self._clocks.values(), key=lambda clock: clock.first_frame):
+            if part and clock.first_frame > max(one.last_frame for one in part):
+                yield part
+                part = []
+            part.append(clock)
+        if part:
+            yield part
+
+
+def _steps_of(clocks: Sequence[_Clock]) -> list[_Step]:
+    """Returns the steps of these clocks, in order of records, those of one machine that several of them show once.
+
+    A clock shows less of a step the longer it was not read before: the one that shows the most is nearest to the truth.
+    """
+    found: list[_Step] = []
+    shown_by: list[set[int]] = []
+    for step in sorted(step for clock in clocks if clock.has_stepped for step in clock.steps):
+        same = [at for at, one in enumerate(found) if step.clock not in shown_by[at] and step.is_that_of(one)]
+        if same:
+            one = found[same[0]]
+            found[same[0]] = one._replace(step_ns=min(one.step_ns, step.step_ns))
+            shown_by[same[0]].add(step.clock)
+        else:
+            found.append(step)
+            shown_by.append({step.clock})
+    return found
+
+
+def behind_at(frames: Ints, steps: Sequence[Row]) -> Ints:
+    """Returns by how many ns the clock is behind at each record, given the rows (frame, step_ns) of `Clocks.steps`."""
+    at = np.array([step["frame"] for step in steps], np.int64)
+    behind = np.cumsum([0, *(-step["step_ns"] for step in steps)])
+    found: Ints = behind[np.searchsorted(at, frames, "right")]
+    return found

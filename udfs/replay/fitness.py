@@ -1,0 +1,46 @@
+"""Says what is amiss with a capture, before anything is concluded from it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from schemas.ingest import CaptureStatus
+from udfs.replay.words import counted
+
+
+def amiss(capture: Mapping[str, Any]) -> list[str]:
+    """Returns what is amiss with a capture, a row of CAPTURES, in words for an operator; nothing where nothing is.
+
+    That a capture begins in the middle of connections is not: every capture of a series does. Nor is that connections
+    were only asked for, in vain.
+    """
+    return list(_faults(capture))
+
+
+def _faults(capture: Mapping[str, Any]) -> Iterator[str]:
+    segments, cut, missing = (capture[name] or 0 for name in ("segment_count", "cut_count", "missing_bytes"))
+    status, reason = capture["status"], (capture["reason"] or "").replace("_", " ")
+    if status != CaptureStatus.OK:
+        yield f"not read: {reason}" if status == CaptureStatus.UNREADABLE else f"only partly read: {reason}"
+    if cut:
+        yield f"{cut:,} of {counted(segments, 'segment')} of MSMQ are cut short: capture whole frames (tcpdump -s 0)"
+    if capture["one_way_count"] and capture["to_port_count"] in {0, segments}:
+        way = "from" if capture["to_port_count"] == 0 else "to"
+        yield f"it has only what was sent {way} the MSMQ port, not the other direction"
+    if missing:
+        yield f"{counted(missing, 'byte')} of its connections {'is' if missing == 1 else 'are'} in no capture"
+    steps = capture["clock_steps"]
+    if steps:
+        yield f"its clock steps back {counted(len(steps), 'time')}"
+
+
+def cut_short(captures: Iterable[Mapping[str, Any]]) -> str:
+    """Returns a sentence about frames that are cut short, for a night in which no message could be judged; or none."""
+    cut = [one for one in captures if one["cut_count"]]
+    if not cut:
+        return ""
+    pieces, segments = (sum(one[name] for one in cut) for name in ("cut_count", "segment_count"))
+    where = cut[0]["uri"] if len(cut) == 1 else f"{len(cut):,} captures"
+    return (
+        f"No message could be judged: {pieces:,} of {counted(segments, 'segment')} of MSMQ in {where} are cut short, "
+        "and no message is whole. Capture again with whole frames (tcpdump -s 0)."
+    )
