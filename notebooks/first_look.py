@@ -9,13 +9,14 @@
 
 # COMMAND ----------
 
+from matplotlib import pyplot as plt
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.app.config import parse_time
 from jobs.engine.on_spark import OnSpark
 from jobs.steps.summary import outcome_summary
-from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
+from jobs.warehouse.chosen import ask, chosen_warehouse, over_time, with_names
 from schemas.history import spark_sql
 from schemas.incidents import INCIDENTS, WORST_FIRST
 from schemas.ingest import BOOKS, CAPTURES, QUARANTINE
@@ -28,6 +29,7 @@ spark.conf.set("spark.sql.session.timeZone", "UTC")  # of days and times
 chosen = ask(spark, globals().get("dbutils"), "since", "names_file")
 warehouse = chosen_warehouse(spark, chosen)
 since = parse_time(chosen["since"]) if chosen["since"] else None
+history = spark.sql(spark_sql(warehouse.name))
 
 
 def from_then_on(column: str) -> Column:
@@ -51,6 +53,28 @@ lost = lost.select(
     *("message_id", "label", "first_seen_at", "last_seen_at", "explanation", "witness"),
 )
 display(with_names(lost, chosen))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## When
+# MAGIC Messages by the hour in which they first arrived: all that were delivered, and below those that were not.
+
+# COMMAND ----------
+
+hours = over_time(history.where(from_then_on("last_seen_at")), "hour").toPandas()
+figure, (good, bad) = plt.subplots(2, 1, sharex=True, figsize=(11, 5), layout="constrained")
+good.bar(hours["time"], hours["delivered"], width=1 / 24, align="edge", label="delivered")
+below = 0 * hours["lost"]
+for fate in ("lost", "pending", "in_doubt"):
+    bad.bar(hours["time"], hours[fate], width=1 / 24, align="edge", bottom=below, label=fate.replace("_", " "))
+    below += hours[fate]
+for part in (good, bad):
+    part.set_ylabel("messages")
+    part.legend()
+bad.set_xlabel("UTC")
+display(figure)
+plt.close(figure)  # or Jupyter shows it twice
 
 # COMMAND ----------
 
@@ -85,7 +109,7 @@ display(warehouse.read(BOOKS).where(~F.col("balanced")))
 
 verdicts = warehouse.read(VERDICTS)
 display(verdicts.groupBy("session_id", "verdict", "reason").count().orderBy("session_id", "verdict"))
-refused = spark.sql(spark_sql(warehouse.name)).where("refusals > 0").where(from_then_on("last_seen_at"))
+refused = history.where("refusals > 0").where(from_then_on("last_seen_at"))
 refused = refused.orderBy("first_seen_at").select(
     *("first_seen_at", "label", "message_id", "tx_sequence", "tx_sequence_number", "outcome", "verdicts"),
     *("accepted_at", "ack_latency_ms", "first_uri", "first_frame_number"),

@@ -8,10 +8,11 @@
 
 # COMMAND ----------
 
+from matplotlib import pyplot as plt
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.warehouse.chosen import ask, chosen_warehouse, with_names
+from jobs.warehouse.chosen import ask, chosen_warehouse, over_time, with_names
 from schemas.history import spark_sql
 from schemas.incidents import INCIDENTS
 from schemas.ingest import STREAMS
@@ -23,6 +24,31 @@ spark.conf.set("spark.sql.session.timeZone", "UTC")  # of days and times
 chosen = ask(spark, globals().get("dbutils"), "names_file")
 warehouse = chosen_warehouse(spark, chosen)
 verdicts = warehouse.read(VERDICTS)
+history = spark.sql(spark_sql(warehouse.name))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Volume, loss and latency
+# MAGIC Messages by the day on which they first arrived, and their times to the acknowledgment.
+
+# COMMAND ----------
+
+each_day = over_time(history, "day").toPandas()
+figure, (good, bad, latency) = plt.subplots(3, 1, sharex=True, figsize=(11, 8), layout="constrained")
+good.bar(each_day["time"], each_day["delivered"], label="delivered")
+below = 0 * each_day["lost"]
+for fate in ("lost", "pending", "in_doubt"):
+    bad.bar(each_day["time"], each_day[fate], bottom=below, label=fate.replace("_", " "))
+    below += each_day[fate]
+for name, said in (("median_ms", "median"), ("p95_ms", "of 19 in 20 at most")):
+    latency.plot(each_day["time"], each_day[name], marker=".", label=said)
+latency.set_yscale("log")
+for part, unit in ((good, "messages"), (bad, "messages"), (latency, "ms to the acknowledgment")):
+    part.set_ylabel(unit)
+    part.legend()
+display(figure)
+plt.close(figure)  # or Jupyter shows it twice
 
 # COMMAND ----------
 
@@ -120,7 +146,7 @@ display(
             max(ack_latency_ms) AS longest_ms
         FROM {history} WHERE ack_latency_ms IS NOT NULL GROUP BY week ORDER BY week
         """,
-        history=spark.sql(spark_sql(warehouse.name)),
+        history=history,
     )
 )
 

@@ -9,6 +9,7 @@
 
 # COMMAND ----------
 
+from matplotlib import pyplot as plt
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
@@ -17,7 +18,7 @@ from schemas.history import spark_sql
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.outcomes import OUTCOMES
-from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS
+from schemas.replay import ENDS, FINDINGS, SESSIONS, VERDICTS, Verdict
 from udfs.functions import register
 
 spark = SparkSession.getActiveSession()
@@ -27,6 +28,8 @@ chosen = ask(spark, globals().get("dbutils"), "session", "names_file")
 warehouse = chosen_warehouse(spark, chosen)
 verdicts, findings = warehouse.read(VERDICTS), warehouse.read(FINDINGS)
 outcomes, incidents = warehouse.read(OUTCOMES), warehouse.read(INCIDENTS)
+history = spark.sql(spark_sql(warehouse.name))
+MOST_DRAWN = 20_000
 
 # COMMAND ----------
 
@@ -40,6 +43,33 @@ session = chosen["session"] or worst.first()["session_id"]
 of_session = F.col("session_id") == session
 print(session)
 display(with_names(worst, chosen))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Its sequence numbers over time
+# MAGIC Each arrival with its verdict, and below each message's time to its acknowledgment. Accepted messages rise one
+# MAGIC by one, crosses in a row are a sequence that is stuck, and a new sequence begins at 1.
+
+# COMMAND ----------
+
+arrivals = verdicts.where(of_session)
+timed = arrivals.where("captured_at IS NOT NULL").select("captured_at", "tx_sequence_number", "verdict")
+drawn = timed.orderBy("captured_at").limit(MOST_DRAWN).toPandas()
+figure, (numbers, latency) = plt.subplots(2, 1, sharex=True, figsize=(11, 7), layout="constrained")
+for verdict, marker in zip(Verdict, (".", "*", "^", "s", "x", "D"), strict=True):
+    some = drawn[drawn["verdict"] == verdict]
+    numbers.plot(some["captured_at"], some["tx_sequence_number"], marker, label=f"{verdict}: {len(some):,}")
+left_out = timed.count() - len(drawn)
+numbers.set(title=f"The first {MOST_DRAWN:,}; {left_out:,} more" if left_out else session, ylabel="sequence number")
+numbers.legend()
+at = F.coalesce("accepted_at", "first_seen_at").alias("at")
+acknowledged = history.where(of_session & F.col("ack_latency_ms").isNotNull()).select(at, "ack_latency_ms")
+times = acknowledged.orderBy("at").limit(MOST_DRAWN).toPandas()
+latency.semilogy(times["at"], times["ack_latency_ms"], ".")
+latency.set(xlabel="UTC", ylabel="ms to the acknowledgment")
+display(figure)
+plt.close(figure)  # or Jupyter shows it twice
 
 # COMMAND ----------
 
@@ -94,7 +124,6 @@ display(with_names(found, chosen))
 
 # COMMAND ----------
 
-arrivals = verdicts.where(of_session)
 display(
     arrivals.orderBy("scope_key", "replay_order").select(
         *("scope_key", "replay_order", "captured_at", "tx_sequence_id", "tx_sequence_number"),
@@ -113,8 +142,7 @@ display(
 # COMMAND ----------
 
 display(
-    spark.sql(spark_sql(warehouse.name))
-    .where(of_session & (F.col("arrivals") > 0))
+    history.where(of_session & (F.col("arrivals") > 0))
     .groupBy("scope_key", "outcome")
     .agg(
         F.count(F.lit(1)).alias("messages"),

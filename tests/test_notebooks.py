@@ -7,8 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import duckdb
+import matplotlib as mpl
+import numpy as np
 import pytest
 from deltalake import DeltaTable
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from pyspark.sql import DataFrame, SparkSession
 from warehouses import in_duckdb
 from weeks import write_nights
@@ -16,6 +21,7 @@ from weeks import write_nights
 from jobs.warehouse.chosen import ask, chosen_warehouse
 from schemas.replay import Verdict
 
+mpl.use("agg")  # draws without a screen
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 _CELL = re.compile(r"^# COMMAND -+$", re.MULTILINE)
 NAMED = ["the name", "the name"]
@@ -43,6 +49,14 @@ def cells(notebook: str) -> list[str]:
     return [part for part in parts if not _MAGIC.search(part)]
 
 
+class Shown(list[list[dict[str, Any]]]):
+    """Holds the rows of each table that a notebook displayed, and beside them its `figures`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.figures: list[Figure] = []
+
+
 class Widgets:
     """Those of Databricks, as far as notebooks use them."""
 
@@ -59,12 +73,16 @@ class Widgets:
         return self.values.get(name, self.asked[name])
 
 
-def shown_by(notebook: str, warehouse: Path, **widgets: str) -> list[list[dict[str, Any]]]:
-    """The rows of each `display` of the notebook, run from top to bottom in one namespace with these widgets."""
-    shown: list[list[dict[str, Any]]] = []
+def shown_by(notebook: str, warehouse: Path, **widgets: str) -> Shown:
+    """What each `display` of the notebook shows, run from top to bottom in one namespace with these widgets."""
+    shown = Shown()
 
-    def display(rows: DataFrame) -> None:
-        shown.append([row.asDict() for row in rows.limit(1_000).collect()])
+    def display(what: DataFrame | Figure) -> None:
+        if isinstance(what, Figure):
+            assert_drawn(what)
+            shown.figures.append(what)
+        else:
+            shown.append([row.asDict() for row in what.limit(1_000).collect()])
 
     chosen = Widgets(warehouse=str(warehouse), **widgets)
     names: dict[str, Any] = {"display": display, "dbutils": SimpleNamespace(widgets=chosen)}
@@ -72,6 +90,52 @@ def shown_by(notebook: str, warehouse: Path, **widgets: str) -> list[list[dict[s
         exec(compile(cell, notebook, "exec"), names)  # noqa: S102 - the product's own cells
     assert {"catalog", "schema", "warehouse", "names_file"} <= set(chosen.asked)
     return shown
+
+
+def assert_drawn(figure: Figure) -> None:
+    """Draws a picture: each part has a name of what it counts, and more in it than its frame."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    for part in figure.axes:
+        assert part.get_ylabel()
+        assert part.patches or part.lines
+        left, low, right, high = part.get_window_extent().extents.astype(int)
+        pixels = np.flipud(np.asarray(canvas.buffer_rgba()))[low + 3 : high - 3, left + 3 : right - 3, :3]
+        assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 3
+
+
+def bars(part: Axes) -> dict[str, list[float]]:
+    """The heights of the bars of a part, by their label."""
+    return {str(one.get_label()): [bar.get_height() for bar in one.patches] for one in part.containers}
+
+
+def of_messages(warehouse: Path, unit: str, where: str = "true") -> list[dict[str, Any]]:
+    """What became of the messages of each hour or day, of `message_history` in DuckDB."""
+    statement = f"""
+        SELECT date_trunc('{unit}', first_seen_at) AS began,
+            sum(CASE WHEN outcome LIKE 'delivered%' OR outcome = 'not_read' THEN 1 ELSE 0 END) AS delivered,
+            sum(CASE WHEN outcome IN ('displaced', 'given_up', 'passed_by', 'refused_for_cause') THEN 1 ELSE 0 END)
+                AS lost,
+            sum(CASE WHEN outcome = 'pending' THEN 1 ELSE 0 END) AS pending,
+            sum(CASE WHEN outcome IN ('unknown', 'contradicted', 'unacknowledged') THEN 1 ELSE 0 END) AS in_doubt,
+            quantile_cont(ack_latency_ms, 0.5) AS median_ms, quantile_cont(ack_latency_ms, 0.95) AS p95_ms,
+            count(*) AS messages
+        FROM message_history WHERE arrivals > 0 AND {where} GROUP BY began ORDER BY began
+    """  # noqa: S608 - the test's own
+    rows = in_duckdb(warehouse).sql(statement).to_arrow_table().to_pylist()
+    assert all(row["messages"] == sum(row[fate] for fate in ("delivered", *HARM)) for row in rows)
+    return rows
+
+
+HARM = ("lost", "pending", "in_doubt")
+
+
+def assert_shows(good: Axes, bad: Axes, expected: list[dict[str, Any]]) -> None:
+    """Two parts show what was delivered and what was not; the bars of the other fates stand on each other."""
+    assert bars(good) == {"delivered": [row["delivered"] for row in expected]}
+    assert bars(bad) == {fate.replace("_", " "): [row[fate] for row in expected] for fate in HARM}
+    below = [bar.get_y() for bar in bad.containers[2].patches]
+    assert below == [row["lost"] + row["pending"] for row in expected]
 
 
 def as_told(found: duckdb.DuckDBPyRelation) -> list[dict[str, Any]]:
@@ -97,10 +161,15 @@ def test_a_first_look_shows_what_was_lost_captures_and_what_was_refused(
     assert {row["verdict"] for row in verdicts} >= {"in_order", "out_of_order", "duplicate", "unknown", "gap_expired"}
     assert all(row["first_frame_number"] and {"out_of_order", "duplicate"} & {*row["verdicts"]} for row in refused)
     assert refused
+    ((good, bad),) = (figure.axes for figure in shown.figures)
+    assert_shows(good, bad, of_messages(weeks, "hour"))
+    assert sum(bars(bad)["lost"]) == sum(row["numbers"] for row in lost if row["outcome"] == "displaced") > 0
 
 
 def test_widgets_choose_tables_and_period(spark: SparkSession, weeks: Path) -> None:
-    lost, incidents, *_ = shown_by("first_look", weeks, since="2026-03-17T00:00")
+    shown = shown_by("first_look", weeks, since="2026-03-17T00:00")
+    lost, incidents, *_ = shown
+    assert_shows(*shown.figures[0].axes, of_messages(weeks, "hour", "last_seen_at >= TIMESTAMP '2026-03-17'"))
     assert len(lost) == 21
     assert all(row["last_seen_at"] >= datetime(2026, 3, 17) for row in lost)  # noqa: DTZ001 - Spark's own, in UTC
     assert len(incidents) > 0
@@ -135,6 +204,20 @@ def test_one_session_is_shown_message_by_message(weeks: Path) -> None:
     assert latency == as_told(per_outcome.order("scope_key, outcome"))
     assert sum(row["messages"] for row in latency) < len(arrivals)
     assert holes
+    ((numbers, times),) = (figure.axes for figure in shown.figures)
+    in_history = in_duckdb(weeks).sql(
+        """
+        SELECT verdict, count(*) AS arrivals, sum(tx_sequence_number) AS numbers
+        FROM (SELECT unnest(verdicts) AS verdict, tx_sequence_number FROM message_history WHERE session_id = $session)
+        GROUP BY verdict
+        """,
+        params={"session": worst[0]["session_id"]},
+    )
+    drawn = {str(one.get_label()).partition(":")[0]: np.asarray(one.get_ydata()) for one in numbers.lines}
+    assert {name: (len(of), of.sum()) for name, of in drawn.items() if len(of)} == {
+        verdict: (arrivals, total) for verdict, arrivals, total in in_history.fetchall()
+    }
+    assert len(times.lines[0].get_xydata()) == sum(row["acknowledged"] for row in latency)
     assert {row["stage"] for row in quarantine} <= {"framing"}
 
 
@@ -148,6 +231,12 @@ def test_one_packet_is_decoded_in_sql(demo: Path) -> None:
 def test_trends_are_shown_by_day_and_week(weeks: Path) -> None:
     shown = shown_by("fleet_trends", weeks, names_file=f"{weeks}/names.csv")
     incidents, days, findings, senders, latency, coverage = shown
+    ((good, bad, times),) = (figure.axes for figure in shown.figures)
+    each_day = of_messages(weeks, "day")
+    assert len(each_day) >= 17
+    assert_shows(good, bad, each_day)
+    for line, name in zip(times.lines, ("median_ms", "p95_ms"), strict=True):
+        assert list(np.asarray(line.get_ydata())) == pytest.approx([row[name] for row in each_day])
     assert len(incidents) == 3
     assert sum(row["lost"] for row in incidents) > 0
     assert len(days) == len(coverage) >= 17
@@ -158,13 +247,13 @@ def test_trends_are_shown_by_day_and_week(weeks: Path) -> None:
     assert {row["sender_name"] for row in senders} == {NAMED[0]}
     assert all(0 <= row["before"] < row["last_week"] <= 1 for row in senders)
     assert sum(row["missing_bytes"] for row in coverage) > 0
-    of_messages = in_duckdb(weeks).sql("""
+    by_week = in_duckdb(weeks).sql("""
         SELECT CAST(date_trunc('week', first_seen_at) AS DATE) AS week, count(*) AS messages,
             quantile_cont(ack_latency_ms, 0.5) AS median_ms, quantile_cont(ack_latency_ms, 0.95) AS p95_ms,
             max(ack_latency_ms) AS longest_ms
         FROM message_history WHERE ack_latency_ms IS NOT NULL GROUP BY week ORDER BY week
     """)
-    assert latency == as_told(of_messages)
+    assert latency == as_told(by_week)
     arrivals = in_duckdb(weeks).sql("""
         SELECT CAST(captured_at AS DATE) AS day, count(*) AS arrivals FROM verdicts GROUP BY day ORDER BY day
     """)

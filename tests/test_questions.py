@@ -62,8 +62,12 @@ OF_ALL_TIMES = "18"
 """The question that no period is asked of."""
 NOT_ADDED_UP = {"6": {"messages"}, "7": {"share_delivered"}, "8": {"most_ms"}}
 """Columns whose sums before and after a time are not those of all."""
-ELSEWHERE = {"9", "16", "17"}
-"""Numbers of the questions that the morning has no rows for."""
+ELSEWHERE = {
+    "9": ("SELECT captured_at AS at FROM verdicts WHERE verdict = 'unknown' OR evidence = 'contradicted'", "arrivals"),
+    "16": ("SELECT last_captured_at AS at FROM streams WHERE mid_stream OR missing_bytes > 0", "gaps"),
+    "17": ("SELECT c.last_captured_at AS at FROM quarantine q JOIN captures c ON c.capture_id = q.capture_id", "bytes"),
+}
+"""Questions that the morning has no rows for: the times of what they count, and the column that adds up."""
 
 
 def test_there_are_twenty() -> None:
@@ -74,7 +78,7 @@ def test_incidents_are_ranked_as_in_the_report() -> None:
     """On the page, on the dashboard and wherever else SQL ranks them."""
     order = ", ".join(f"{name} DESC" for name in WORST_FIRST)
     statements = [statement for *_, statement in QUESTIONS] + [one.values[0] for one in DATASETS]
-    ranking = [one for one in statements if re.search(r"FROM incidents[^()]+ORDER BY", one)]
+    ranking = [one for one in statements if re.search(r"FROM incidents\b.*ORDER BY", one, re.DOTALL)]
     assert len(ranking) == 3
     assert all(f"ORDER BY {order}, began_at" in one for one in ranking)
 
@@ -121,11 +125,11 @@ def test_the_answer_is_the_truth_in_spark_and_in_duckdb(morning: Engines, number
     assert by_spark == [rounded_alike(row) for row in by_duckdb]
 
 
-def in_period(statement: str, condition: str) -> str:
-    """The statement with its period, which the page has behind dashes, from or before the CUT."""
+def in_period(statement: str, condition: str, cut: str = CUT) -> str:
+    """The statement with its period, which the page has behind dashes, from or before the cut."""
     told = re.sub(r"^-- ", "", statement, flags=re.MULTILINE)
     assert told != statement
-    return re.sub(r">= (TIMESTAMP|DATE) '[^']+'", f"{condition} {CUT}", told)
+    return re.sub(r">= (TIMESTAMP|DATE) '[^']+'", f"{condition} {cut}", told)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +190,24 @@ def weeks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Engi
 def test_what_a_clean_capture_has_no_rows_for_is_found_in_others(weeks: Engines, statement: str) -> None:
     by_spark, by_duckdb = answers(weeks, statement)
     assert by_spark == by_duckdb != []
+
+
+@pytest.mark.parametrize(
+    ("number", "statement"),
+    [pytest.param(number, statement, id=number) for number, _, statement in QUESTIONS if number in ELSEWHERE],
+)
+def test_a_period_cuts_what_other_captures_have(weeks: Engines, number: str, statement: str) -> None:
+    """The time is the latest of what the question counts: something is before it, and something from then on."""
+    times, column = ELSEWHERE[number]
+    ((latest,),) = weeks[1].sql(f"SELECT CAST(max(at) AS VARCHAR) FROM ({times})").fetchall()  # noqa: S608 - its own
+    cut = f"TIMESTAMP '{latest.removesuffix('+00')}'"
+    by_spark, later = answers(weeks, in_period(statement, ">=", cut))
+    assert by_spark == later
+    earlier = weeks[1].sql(in_period(statement, "<", cut)).to_arrow_table().to_pylist()
+    everything = weeks[1].sql(statement).to_arrow_table().to_pylist()
+    assert later
+    assert earlier
+    assert sum(row[column] for row in (*earlier, *later)) == sum(row[column] for row in everything) > 0
 
 
 def rounded_alike(row: dict[str, Any]) -> dict[str, Any]:

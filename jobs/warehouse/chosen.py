@@ -1,4 +1,4 @@
-"""Asks what a notebook shows: by widgets on Databricks, by settings of the Spark session elsewhere."""
+"""Asks what a notebook shows, by widgets on Databricks or by settings of the session, and counts what it draws."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -57,3 +57,22 @@ def with_names(rows: DataFrame, chosen: Mapping[str, str]) -> DataFrame:
             by_original = F.create_map(*(F.lit(text) for pair in known.items() for text in pair))
             rows = rows.withColumn(added, by_original[F.lower(column)])
     return rows
+
+
+def over_time(history: DataFrame, unit: str) -> DataFrame:
+    """Returns how many messages of `message_history` first arrived in each `unit`, such as hour or day, by their fate.
+
+    Beside `time`, its beginning, that is `delivered`, `lost`, `pending` and `in_doubt`: unknown, contradicted or never
+    acknowledged. `median_ms` and `p95_ms` are of the times to an acknowledgment. Numbers that were never seen have no
+    time, so they are not among these.
+    """
+    is_pending, in_doubt = F.col("outcome") == "pending", F.col("lost").isNull()
+    seen = history.where("first_seen_at IS NOT NULL").groupBy(F.date_trunc(unit, "first_seen_at").alias("time"))
+    return seen.agg(
+        F.count_if(~F.col("lost") & ~is_pending).alias("delivered"),
+        F.count_if("lost").alias("lost"),
+        F.count_if(is_pending).alias("pending"),
+        F.count_if(in_doubt).alias("in_doubt"),
+        F.percentile("ack_latency_ms", F.lit(0.5)).alias("median_ms"),
+        F.percentile("ack_latency_ms", F.lit(0.95)).alias("p95_ms"),
+    ).orderBy("time")
