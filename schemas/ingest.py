@@ -188,7 +188,10 @@ CAPTURES = Table(
         Column("packet_count", LONG, "Captured records read.", nullable=False),
         Column("segment_count", LONG, "Records that are TCP segments from or to an MSMQ port.", nullable=False),
         Column(
-            "to_port_count", LONG, "MSMQ segments that went to an MSMQ port; the others came from one.", nullable=False
+            "to_port_count",
+            LONG,
+            "MSMQ segments that went to an MSMQ port, but for those in IP fragments.",
+            nullable=False,
         ),
         Column(
             "cut_count",

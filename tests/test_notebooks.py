@@ -122,7 +122,7 @@ def of_messages(warehouse: Path, unit: str, where: str = "true") -> list[dict[st
             count(*) AS messages
         FROM message_history WHERE arrivals > 0 AND {where} GROUP BY began ORDER BY began
     """  # noqa: S608 - the test's own
-    rows = in_duckdb(warehouse).sql(statement).to_arrow_table().to_pylist()
+    rows: list[dict[str, Any]] = in_duckdb(warehouse).sql(statement).to_arrow_table().to_pylist()
     assert all(row["messages"] == sum(row[fate] for fate in ("delivered", *HARM)) for row in rows)
     return rows
 

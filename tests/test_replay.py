@@ -126,7 +126,7 @@ def test_unread_ranges_count_for_each_scope_of_their_stream() -> None:
             tables.unread(stream, at)
         for at, number, queue in ((10, 1, "q"), (20, 2, "q"), (21, 1, "r"), (30, 3, "q")):
             tx, named = (S1, number, number - 1), {"source_queue_manager": sender, "destination_queue": queue}
-            tables.message((stream, at), T0 + at, tx, **named)
+            tables.message((stream, at), T0 + at, tx, message_id=f"{sender}\\{at}", **named)
     found = verdict_of(replay(tables.sources(), scope=Scope.QUEUE))
     assert {key: (row.missing_runs, row.behind_gap) for key, row in found.items()} == {
         ("x>", 10): (2, False),

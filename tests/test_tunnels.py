@@ -28,7 +28,10 @@ from udfs.network.dissect import find_segments
 SEVERAL = {"vxlan_fragments", "vxlan_and_plain", "geneve_fragments"}
 """Forms that hold a frame as several."""
 PLACES = ("capture_id", "uri", "ingested_at", "size_bytes", "content_bytes", "tunnels")
-FRAMES = ("frame_number", "first_frame", "last_frame", "witness", "frame", "packet_count", "segment_count")
+FRAMES = (
+    *("frame_number", "first_frame", "last_frame", "witness", "frame", "packet_count", "segment_count"),
+    *("to_port_count", "receiver_last_at", "receiver_last_ns"),
+)
 LARGEST = 1500
 """Bytes of a frame that IEEE 802.2 can hold with SNAP."""
 NIGHTS = [(form, index % len(SITUATIONS), seed) for seed in range(2) for index, form in enumerate(FORMS)]
