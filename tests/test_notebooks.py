@@ -169,7 +169,8 @@ def test_a_first_look_shows_what_was_lost_captures_and_what_was_refused(
 def test_widgets_choose_tables_and_period(spark: SparkSession, weeks: Path) -> None:
     shown = shown_by("first_look", weeks, since="2026-03-17T00:00")
     lost, incidents, *_ = shown
-    assert_shows(*shown.figures[0].axes, of_messages(weeks, "hour", "last_seen_at >= TIMESTAMP '2026-03-17'"))
+    good, bad = shown.figures[0].axes
+    assert_shows(good, bad, of_messages(weeks, "hour", "last_seen_at >= TIMESTAMP '2026-03-17'"))
     assert len(lost) == 21
     assert all(row["last_seen_at"] >= datetime(2026, 3, 17) for row in lost)  # noqa: DTZ001 - Spark's own, in UTC
     assert len(incidents) > 0
