@@ -30,6 +30,7 @@ KINDS: Mapping[FindingKind, str] = {
     FindingKind.CLOCK_STEPPED: "The clock of a capture stepped back.",
     FindingKind.CLOCKS_DIFFER: "Messages cannot be judged because the clocks of two captures differ.",
     FindingKind.CANNOT_CONNECT: "Connections failed.",
+    FindingKind.UNANSWERED_PINGS: "A machine asked by UDP port 3527 whether another one is there, without an answer.",
     FindingKind.ACKNOWLEDGED_ELSEWHERE: "OrderAcks went to another queue manager than the sender.",
     FindingKind.CLOSED_BY_RECEIVER: "Connections ended right after messages, without a SessionAck.",
     FindingKind.RECEIVER_REPLACED: "Another queue manager took over from the receiver.",
