@@ -108,14 +108,14 @@ def test_a_small_night_in_tasks_makes_few_queries_and_the_tables_of_one_in_memor
     nightly.run(spark, any_config(tmp_path / "in memory", BRANCHES[1]))
     before = executions(spark)
     nightly.run(spark, config(warehouse, BRANCHES[1]))
-    assert executions(spark) - before - 1 <= 150
+    assert executions(spark) - before - 1 <= 160
     assert all_rows(warehouse) == all_rows(tmp_path / "in memory")
 
 
 def test_a_small_night_makes_few_commits_and_queries(counted_night: FirstNight) -> None:
     """One that creates a table and one that fills it, beside the lock's; a table without rows is not written to."""
     commits = {table.name: len(log.versions(str(counted_night.warehouse / table.name))) for table in TABLES}
-    assert commits.pop("captures") == 6
+    assert commits.pop("captures") == 7, "the replay fills in what they can show"
     assert commits.pop("quarantine") <= 3, "written by ingest and by decode"
     assert max(commits.values()) <= 2
     assert counted_night.queries <= 10
