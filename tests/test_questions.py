@@ -64,12 +64,12 @@ NOT_ADDED_UP = {"6": {"messages"}, "7": {"share_delivered"}, "8": {"most_ms"}}
 """Columns whose sums before and after a time are not those of all."""
 ELSEWHERE = {
     "9": (
-        "SELECT captured_at AS seen FROM verdicts WHERE verdict = 'unknown' OR evidence = 'contradicted'",
+        "SELECT captured_at AS t FROM verdicts WHERE verdict = 'unknown' OR evidence = 'contradicted'",
         "arrivals",
     ),
-    "16": ("SELECT last_captured_at AS seen FROM streams WHERE mid_stream OR missing_bytes > 0", "gaps"),
+    "16": ("SELECT last_captured_at AS t FROM streams WHERE mid_stream OR missing_bytes > 0", "gaps"),
     "17": (
-        "SELECT c.last_captured_at AS seen FROM quarantine q JOIN captures c ON c.capture_id = q.capture_id",
+        "SELECT c.last_captured_at AS t FROM quarantine q JOIN captures c ON c.capture_id = q.capture_id",
         "bytes",
     ),
 }
@@ -205,7 +205,7 @@ def test_what_a_clean_capture_has_no_rows_for_is_found_in_others(weeks: Engines,
 def test_a_period_cuts_what_other_captures_have(weeks: Engines, number: str, statement: str) -> None:
     """The time is the latest of what the question counts: something is before it, and something from then on."""
     times, column = ELSEWHERE[number]
-    ((latest,),) = weeks[1].sql(f"SELECT CAST(max(seen) AS VARCHAR) FROM ({times})").fetchall()  # noqa: S608 - its own
+    ((latest,),) = weeks[1].sql(f"SELECT CAST(max(t) AS VARCHAR) FROM ({times})").fetchall()  # noqa: S608 - its own
     cut = f"TIMESTAMP '{latest.removesuffix('+00')}'"
     by_spark, later = answers(weeks, in_period(statement, ">=", cut))
     assert by_spark == later
