@@ -74,7 +74,7 @@ ELSEWHERE = {
     ),
 }
 """Questions that the morning has no rows for: the times of what they count, and the column that adds up."""
-CUT = {"16"}
+ELSEWHERE_CUT = {"16"}
 """Those of them of which several captures of these weeks have rows."""
 
 
@@ -202,7 +202,7 @@ def test_what_a_clean_capture_has_no_rows_for_is_found_in_others(weeks: Engines,
 
 @pytest.mark.parametrize(
     ("number", "statement"),
-    [pytest.param(number, statement, id=number) for number, _, statement in QUESTIONS if number in CUT],
+    [pytest.param(number, statement, id=number) for number, _, statement in QUESTIONS if number in ELSEWHERE_CUT],
 )
 def test_a_period_cuts_what_other_captures_have(weeks: Engines, number: str, statement: str) -> None:
     """The time is the latest of what the question counts: something is before it, and something from then on."""
