@@ -90,7 +90,8 @@ INCIDENTS = Table(
             BOOL,
             "Whether it is still so at the end of the captures: messages of it wait, or are still sent without an "
             "acknowledgment, or numbers were used twice and no sequence began since that, or since all addresses but "
-            "one fell silent. Null if no capture shows its end: nothing after the last message in doubt was delivered.",
+            "one fell silent. Null if no capture shows its end: nothing was delivered after the last message "
+            "in doubt or refused for a cause.",
         ),
         Column(
             "senders",

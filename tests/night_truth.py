@@ -171,7 +171,9 @@ class Told:
             going_on = any(row["ongoing"] for row in truth)
             # Of one address, a reader cannot tell whether it is one machine that is past what it sent before.
             may_be_two = incident["ongoing"] and incident["cause"] == "number_reused" and len(incident["senders"]) == 1
-            if incident["ongoing"] != going_on and not may_be_two:
+            # What a receiver refused for a cause goes on until somebody mends it, which no capture shows.
+            not_shown = incident["ongoing"] is None and not going_on and incident["cause"] == "refused_for_cause"
+            if incident["ongoing"] != going_on and not (may_be_two or not_shown):
                 yield f"ongoing: {incident['ongoing']}, not {going_on}, of {incident['explanation']}"
             findings = (
                 row for row in self.replayed.findings.to_dicts() if row["incident_id"] == incident["incident_id"]

@@ -21,6 +21,7 @@ _NIGHT: dict[str, Any] = {
     "findings": {f"kind_{number}": 9 - number for number in range(8)},
     "headline": "2 messages were lost: 2 never seen.\n2 senders, 870 of 870 confirmed by the receiver.",
     "outcomes": {"delivered": 870, "never_seen": 2},
+    "confirmed": 860,
     "accepted_not_read_messages": 12,
     "accepted_not_read_since": "2026-03-03 08:00:00 UTC",
     "period": {"first": "2026-03-03 07:30:00 UTC", "last": "2026-03-03 08:40:00 UTC"},
@@ -48,6 +49,7 @@ _NIGHT: dict[str, Any] = {
             "unknown": 0,
             "receivers": [],
             "ongoing": False,
+            "cause": "message_missing",
             "destination_queues": ["DIRECT=OS:hq\\orders", "DIRECT=OS:hq\\stock"],
             "session_id": "0a1b->2c3d",
             "session_names": "Branch 1 → HQ",
@@ -91,7 +93,7 @@ first seen 2026-03-03 08:24:26 UTC, came later: the suspected copy
    Accepted since numbers were used twice, 2026-03-03 08:24:26 UTC: 1,076 messages \
 (1,044 from 10.20.0.123, 32 from 10.20.0.3 (Branch 1)); the report lists them
 10.20.0.9 could not connect to 10.20.0.12: 3 connections had no answer.
-outcomes              870 delivered, 2 never seen
+outcomes              870 delivered, 2 never seen; 860 of 870 delivered confirmed by the receiver
 not read yet          12 since 2026-03-03 08:00:00 UTC
 incidents             1 lost, 3 repaired
 findings              7 errors: 1 stuck sequence, 1 kind 0, 1 kind 1, 1 kind 2, 1 kind 3, 1 kind 4, 1 kind 5

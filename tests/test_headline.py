@@ -108,6 +108,21 @@ NOWHERE = {
             "No loss was seen, but: 2 unknown, 1,448 missing bytes.",
         ),
         ({}, {"unjudged": 4}, "No loss was seen, but: 4 transactional messages not judged."),
+        # What the receiver waits for is no loss, and not all is well.
+        (
+            {Outcome.DELIVERED: 10, Outcome.PENDING: 9, Outcome.AWAITED: 1},
+            {"confirmed": 10},
+            (
+                "Nothing was lost so far, but: 9 pending, 1 awaited. The receiver refuses the pending ones until what "
+                "comes before them arrives.\n10 of 10 confirmed by the receiver."
+            ),
+        ),
+        ({Outcome.UNKNOWN: 2, Outcome.PENDING: 9}, {}, "No loss was seen, but: 2 unknown, 9 pending."),
+        (
+            {},
+            {"failed": ["A could not connect to B.", "C could not connect to D."]},
+            "A could not connect to B. No transactional message was found, so there is nothing to judge.",
+        ),
         ({}, {"errors": 1}, "No loss was seen, but: 1 finding that is an error."),
         (
             {Outcome.PENDING: 5, Outcome.AWAITED: 2, Outcome.EXPIRED_UNSEEN: 1, Outcome.NOT_READ: 3}
@@ -143,6 +158,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
     shown = Period(**{name: figures[name] for name in Period._fields if name in figures})
     not_read, since_ns = (figures.get(name) for name in ("not_read", "not_read_since_ns"))
     read = {"not_read": not_read, "not_read_since_ns": since_ns, "unfit": figures.get("unfit", "")}
+    read["failed"] = figures.get("failed", ())
     assert headline(headline_figures(counts, places, [], Names(), shown=shown, **read, **doubts)) == said
 
 

@@ -1,10 +1,12 @@
 """Puts the summary of a run into a few lines for a person: what matters first, one line a figure, no zeros."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jobs.app.logs import in_shell, printable
-from schemas.incidents import IncidentOutcome
+from schemas.incidents import Cause, IncidentOutcome
+from schemas.outcomes import DELIVERED
 
 _COLUMN = 22
 _MOST_NAMED = 6
@@ -145,7 +147,7 @@ def _what_happened(summary: Mapping[str, Any]) -> list[str]:
         failed = [one for one in failed if one not in its_own]
         first, *more = _lines_of(incident, its_own, _where_listed(summary))
         lines += [f"{number}. {first}", *(f"   {line}" for line in more)]
-    return lines + [printable(one) for one in failed]
+    return lines + [printable(one) for one in failed if one not in summary.get("headline", "")]
 
 
 def _concerns(failed: str, machine: str) -> bool:
@@ -174,32 +176,42 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
     """
     named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident)) or incident["outcome"]
     queues = ", ".join(incident["destination_queues"]) or "a queue that is not named"
+    is_unanswered = bool(incident["unacknowledged"]) or incident["cause"] == Cause.REFUSED_FOR_CAUSE
     ended = incident["ended_at"]
     end = {None: "not known whether it goes on: last seen", True: "not over: last seen", False: "over since"}
     began = incident["began_at"] or "no time known"
     lines = [f"{named}, {_machines(incident)}, to {queues}, since {began}, {end[incident['ongoing']]} {ended}"]
-    found = list(incident.get("findings", ()))
+    found = [_without_advice(sentence, incident["advice"]) for sentence in incident.get("findings", ())]
     lines.append(f"Why: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
     places = ", ".join(map(_called, incident["go_to"]))
     todo = [f"Go to {places}." if places else "", incident["advice"]]
     lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
     lines += [f"Found: {sentence}" for sentence in ([incident["explanation"], *found[1:]] if found else [])]
-    machines = [_machine(one) for one in incident["addresses"]]
+    machines = [_machine(one, rules_alone=is_unanswered) for one in incident["addresses"]]
     lines += [f"Sent from {'; '.join(machines)}"] if machines else []
     if accepted := incident.get("accepted_from"):
         each = ", ".join(f"{one['messages']:,} from {_called(one)}" for one in accepted)
         many = sum(one["messages"] for one in accepted)
         since = f"Accepted since numbers were used twice, {incident['accepted_since']}"
         lines.append(f"{since}: {many:,} {'message' if many == 1 else 'messages'} ({each}); {report} lists them")
-    lines += _proof(incident.get("proof", ()))
+    lines += _proof(incident.get("proof", ()), {"accepted": "arrived"} if is_unanswered else {})
     return [printable(line) for line in lines]
 
 
-def _proof(packets: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Returns for each capture the frames that prove an incident, what each shows, and how Wireshark shows them."""
+def _without_advice(text: str, advice: str) -> str:
+    """Returns a finding without those of its sentences that the advice on its incident has as well."""
+    return " ".join(one for one in re.split(r"(?<=\.) (?=[A-Z])", text) if one not in advice)
+
+
+def _proof(packets: Sequence[Mapping[str, Any]], called: Mapping[str, str]) -> list[str]:
+    """Returns for each capture the frames that prove an incident, what each shows, and how Wireshark shows them.
+
+    Some roles are `called` something else.
+    """
     frames: dict[str, dict[int, str]] = {}
     for packet in packets:
-        frames.setdefault(packet["uri"], {})[packet["frame_number"]] = packet["role"].replace("_", " ")
+        role = called.get(packet["role"], packet["role"])
+        frames.setdefault(packet["uri"], {})[packet["frame_number"]] = role.replace("_", " ")
     lines = []
     for uri, roles in frames.items():
         named = ", ".join(f"frame {number} ({role})" for number, role in roles.items())
@@ -223,18 +235,26 @@ def _called(machine: Mapping[str, Any]) -> str:
     return f"{machine['address']} ({machine['name']})" if machine.get("name") else str(machine["address"])
 
 
-def _machine(sender: Mapping[str, Any]) -> str:
-    """Returns an address with its name, and what was sent from it where that is known."""
+def _machine(sender: Mapping[str, Any], *, rules_alone: bool) -> str:
+    """Returns an address with its name, and what was sent from it where that is known.
+
+    `rules_alone`: it was accepted by the rules, and the receiver says nothing of it or the contrary.
+    """
     text = _called(sender)
     if sender.get("messages") is not None:
         messages = "message" if sender["messages"] == 1 else "messages"
-        text += f": {sender['messages']:,} {messages} of this incident, {sender['accepted']:,} accepted, "
+        accepted = f"{sender['accepted']:,} accepted{' by the rules' if rules_alone else ''}"
+        text += f": {sender['messages']:,} {messages} of this incident, {accepted}, "
         text += f"{sender['lost']:,} lost; first seen {sender['first_seen_at']}"
     return f"{text}, came later: the suspected copy" if sender["suspected"] else text
 
 
-def _outcomes(counts: Mapping[str, int], _: Mapping[str, Any]) -> str:
-    return ", ".join(_named(outcome, many) for outcome, many in counts.items())
+def _outcomes(counts: Mapping[str, int], summary: Mapping[str, Any]) -> str:
+    """Returns messages by outcome; how many of the delivered are confirmed, where not all are."""
+    named, confirmed = ", ".join(_named(outcome, many) for outcome, many in counts.items()), summary.get("confirmed", 0)
+    delivered = sum(many for outcome, many in counts.items() if outcome in DELIVERED)
+    sure = f"; {f'{confirmed:,}' if confirmed else 'none'} of {delivered:,} delivered confirmed by the receiver"
+    return f"{named}{sure if confirmed < delivered else ''}"
 
 
 def _unfit(unfit: Mapping[str, Any], _: Mapping[str, Any]) -> str:

@@ -13,12 +13,14 @@ NOT_TOLD = (
     "became of the messages."
 )
 """The headline under the literal reading."""
+WAITS = "The receiver refuses the pending ones until what comes before them arrives."
+"""What it means that messages are pending."""
 _WORDS = {
     Outcome.DISPLACED: "displaced",
     Outcome.GIVEN_UP: "given up",
     Outcome.PASSED_BY: "passed by",
     Outcome.NEVER_SEEN: "never seen",
-    Outcome.REFUSED_FOR_CAUSE: "refused for cause",
+    Outcome.REFUSED_FOR_CAUSE: "refused for a cause that the receiver named",
 }
 _MACHINES = 3
 """Machines that the headline names."""
@@ -52,6 +54,8 @@ class Figures(NamedTuple):
     unacknowledged: int
     split: list[Figure]
     doubts: list[Figure]
+    waiting: list[Figure]
+    """What the receiver waits for, where nothing is lost or stuck that says more."""
     beside: list[Figure]
     lost_where: str
     """Since when and to which queue, in the words of `where`."""
@@ -109,6 +113,7 @@ def headline_figures(
     passing_through: int,
     errors: int,
     unfit: str = "",
+    failed: Sequence[str] = (),
 ) -> Figures:
     """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
 
@@ -117,7 +122,8 @@ def headline_figures(
     delivered messages that an acknowledgment confirms; `not_read` those that are accepted and not read yet, since then,
     None where that is not reported; `unjudged` are transactional messages without a verdict that were not
     `passing_through`; `errors` are findings of that severity. `unfit` is a sentence on captures from which nothing
-    could be judged: then it is said in place of all doubts.
+    could be judged: then it is said in place of all doubts. `failed` are sentences on machines that could not connect:
+    the first comes first where no message was judged.
     """
     stuck, undecided = places["stuck"], places["undecided"]
     doubts = (
@@ -129,9 +135,11 @@ def headline_figures(
     )
     since = "" if not_read_since_ns is None else f" since {second(not_read_since_ns)}"
     pending = outcomes.get(Outcome.PENDING, 0)
-    beside = (
+    waiting = (
         Figure(pending, f"pending ({stuck:,} of them stuck)" if stuck else "pending", "pending", Outcome.PENDING),
         Figure(outcomes.get(Outcome.AWAITED, 0), "awaited", "pending", Outcome.AWAITED),
+    )
+    beside = (
         Figure(outcomes.get(Outcome.EXPIRED_UNSEEN, 0), "expired unseen", "expired_unseen"),
         Figure(not_read or 0, f"accepted, not read yet{since}", "sessions"),
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
@@ -140,20 +148,24 @@ def headline_figures(
     split = _present([Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost", outcome) for outcome in LOST])
     lost, unacknowledged = sum(one.number for one in split), places["unacknowledged"]
     in_doubt = Figure(undecided, "more lost, of which nothing compares the clocks, so whose is not known", "unknown")
-    also = (in_doubt, *doubts[:-1], *beside) if lost or stuck or unacknowledged else beside
+    is_bad = bool(lost or stuck or unacknowledged)
+    also = (in_doubt, *doubts[:-1], *waiting, *beside) if is_bad else beside
     lost_where, stuck_where, unacknowledged_where = (
         where(places, what, names) for what in ("lost", "stuck", "unacknowledged")
     )
     called = [f"{one} ({name})" if (name := names.queue_manager(one)) else one for one in machines[:_MACHINES]]
     more = len(machines) - _MACHINES
     to_go = ", ".join(called) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
-    nothing_judged = "" if sum(outcomes.values()) else unfit or _nothing(passing_through, unread)
+    nothing_judged = (
+        "" if sum(outcomes.values()) else unfit or " ".join([*failed[:1], _nothing(passing_through, unread)])
+    )
     return Figures(
         lost,
         stuck,
         unacknowledged,
         split,
         [] if nothing_judged and unfit else _present(doubts),
+        [] if is_bad else _present(waiting),
         _present(also),
         lost_where,
         stuck_where,
@@ -236,9 +248,12 @@ def nothing_lost(figures: Figures) -> str:
             f"captures. In doubt: {_list(figures.doubts)}."
         )
     if figures.doubts:
-        return f"No loss was seen, but: {_list(figures.doubts)}."
+        return f"No loss was seen, but: {_list([*figures.doubts, *figures.waiting])}."
     if figures.nothing_judged:
         return figures.nothing_judged
+    if figures.waiting:
+        so_far = "Nothing was lost" if figures.confirmed else "No loss was seen"
+        return f"{so_far} so far, but: {_list(figures.waiting)}. {WAITS}"
     return "Nothing was lost." if figures.confirmed else "No loss was seen, and no refusal."
 
 

@@ -9,9 +9,11 @@ from jobs.app.names import Names
 from jobs.engine.engine import Engine, T
 from jobs.report_page import arrange
 from jobs.reporting.flow import REPORTED, Few, collect, read_few
-from jobs.steps.headline import NOT_TOLD, Period, headline_figures, nothing_lost
+from jobs.steps.headline import NOT_TOLD, WAITS, Period, headline_figures, nothing_lost
 from schemas.outcomes import Outcome, count_column
+from schemas.replay import FindingKind
 from udfs.derive.outcomes.counts import NOT_READ, SINCE
+from udfs.derive.report.findings import found_alone
 from udfs.derive.report.period import begin_of_last_run
 from udfs.derive.report.summary import unread_frames
 from udfs.replay.fitness import cut_short
@@ -39,11 +41,12 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         not_read_since_ns=rows[SINCE],
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
         unfit="" if numbers["messages"] else cut_short(few["captures"].to_dicts()),
+        failed=found_alone(few["findings"], FindingKind.CANNOT_CONNECT),
     )
     return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,
         "numbers": numbers,
-        "headline": figures._asdict() | {"nothing_lost": nothing_lost(figures)},
+        "headline": figures._asdict() | {"nothing_lost": nothing_lost(figures), "waits": WAITS},
     }
 
 

@@ -90,6 +90,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     severities = {severity: sum(kinds.values()) for severity, kinds in by_severity.items()}
     outcomes = {outcome.value: sums[count_column(outcome)] for outcome in Outcome}
     shown = Period(*captured(few["captures"]), sums["senders"], sums["queues"])
+    failed = found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
     figures = headline_figures(
         outcomes,
         where,
@@ -105,6 +106,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         passing_through=sums["passing_through"],
         errors=severities[Severity.ERROR.value],
         unfit="" if any(outcomes.values()) else cut_short(few["captures"].to_dicts()),
+        failed=failed,
     )
     found = sentences_by_incident(few["findings"])
     taken = accepted_by_sender(incidents, accepted_since(engine, incidents, few[COPIES]))
@@ -127,7 +129,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
             _told(one, taken) | {"findings": found.get(one["incident_id"], [])}
             for one in unrepaired_incidents(incidents)
         ],
-        "failed_connections": found_alone(few["findings"], FindingKind.CANNOT_CONNECT),
+        "failed_connections": failed,
         "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS),
     }
 

@@ -15,7 +15,10 @@ _DUPLICATES = (
     "Check all that was accepted since then (the page lists it) for orders that nobody placed or that were placed "
     "twice."
 )
-_SEND_AGAIN = "Have the application send the lost messages again: MSMQ will not."
+_SEND_AGAIN = (
+    "Have the application send the lost messages again: MSMQ will not. Look for them in the sender's transactional "
+    "dead-letter queue first."
+)
 _WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
 
 

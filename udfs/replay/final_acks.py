@@ -14,7 +14,7 @@ _CAUSES: Mapping[int, tuple[str, str]] = {
     MessageClass.MQMSG_CLASS_NACK_DELETED: ("it was deleted on its way", "Ask who deleted it from its outgoing queue."),
     MessageClass.MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT: (
         "its time to reach the queue ran out",
-        "Compare the clocks of the two machines, look for what held it up, or allow more time.",
+        "Compare the clocks of sender and receiver, look for what held it up, or allow more time.",
     ),
     MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA: (
         "the queue is full",
@@ -22,7 +22,7 @@ _CAUSES: Mapping[int, tuple[str, str]] = {
     ),
     MessageClass.MQMSG_CLASS_NACK_ACCESS_DENIED: (
         "the sender has no access to the queue",
-        "Grant its account the right to send to the queue.",
+        "Grant the account of the sending application the right to send to the queue.",
     ),
     MessageClass.MQMSG_CLASS_NACK_HOP_COUNT_EXCEEDED: ("it passed too many queue managers", "Check the routing links."),
     MessageClass.MQMSG_CLASS_NACK_BAD_SIGNATURE: ("its signature is not valid", _SIGNED),

@@ -38,6 +38,8 @@ _COUNTED: Mapping[str, tuple[Outcome, ...]] = {
     "expired": (Outcome.EXPIRED_UNSEEN,),
 }
 """The columns of INCIDENTS that count messages, and numbers never seen, by their outcome."""
+_UNTIL_DELIVERED = (*LOSS_UNKNOWN, Outcome.REFUSED_FOR_CAUSE)
+"""Outcomes of which the end is known only where a later message was delivered: a cause goes on until it is mended."""
 _HARM = ("lost", "pending")
 _COLUMNS = {"lost": "lost_messages", "stuck": "stuck_messages"}
 """Columns of INCIDENTS that are not named like what they count."""
@@ -203,8 +205,8 @@ class Sequence:
 
     @property
     def is_shown_to_end(self) -> bool:
-        """Returns whether its receiver is seen to go on after all messages of which the captures do not tell."""
-        doubtful = [one.of.last_number for one in self.troubles if one.shows in LOSS_UNKNOWN]
+        """Returns whether its receiver is seen to go on after all that it refused or that the captures do not tell."""
+        doubtful = [one.of.last_number for one in self.troubles if one.shows in _UNTIL_DELIVERED]
         return self.known.delivered_later or not doubtful or max(doubtful) < self.reached
 
     @property
