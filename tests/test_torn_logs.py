@@ -57,6 +57,11 @@ def counts(warehouse: Path) -> dict[str, int]:
     return {table.name: len(rows(warehouse, table.name)) for table in tables}
 
 
+def contents(warehouse: Path) -> dict[Path, bytes]:
+    """Reads all files of a warehouse."""
+    return {path: path.read_bytes() for path in warehouse.rglob("*") if path.is_file()}
+
+
 def refused(warehouse: Path, table: str) -> None:
     """Says that no run begins, and why."""
     with (
@@ -106,8 +111,11 @@ def test_a_table_of_which_no_commit_is_whole_is_set_aside_or_refused(small: Path
     assert held.read_local(REPLAYED[0]).is_empty()
     for version in log.versions(str(small / "packets")):
         log.entry(str(small / "packets"), version).write_bytes(b"")
+    newest(small / "captures").write_bytes(b"")
+    before = contents(small)
     with pytest.raises(JobError, match=r"table .*/packets is damaged from its first entry on.* into a new warehouse"):
         publish_lock._mend(without_spark(small))
+    assert contents(small) == before
 
 
 @pytest.mark.parametrize("tear", ["empty", "zeros", "cut"])
@@ -136,8 +144,11 @@ def test_rows_of_which_no_state_of_the_lock_is_known_without_are_refused(small: 
         log.entry(str(small / "packets"), version).write_bytes(b"")
     for version in log.versions(str(small / "captures"))[:-1]:
         log.entry(str(small / "captures"), version).unlink()  # the states of the two runs
+    newest(small / "messages").write_bytes(b"")
+    before = contents(small)
     with pytest.raises(JobError, match=r"Rows of packets are lost, and nothing says which\. Ingest the captures into"):
         publish_lock._mend(without_spark(small))
+    assert contents(small) == before
 
 
 @pytest.mark.parametrize(

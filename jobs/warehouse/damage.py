@@ -6,9 +6,9 @@ Delta itself takes an empty commit for one that changed nothing.
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jobs.app.errors import JobError
@@ -74,13 +74,57 @@ def mend(
     log that they are in is mended.
 
     Raises:
-        JobError: there is no such state, or nothing says which rows of a table count.
+        JobError: there is no such state, or nothing says which rows of a table count; all is as it was.
     """
+    aside = _Aside()
+    try:
+        undo = _mend(places, ingested, states, aside)
+    except JobError:
+        aside.put_back()
+        raise
+    aside.tell()
+    return undo
+
+
+@dataclass(slots=True)
+class _Aside:
+    """Sets entries of logs aside, and puts them back where it turns out that nothing can be mended."""
+
+    moved: list[tuple[Path, Path]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def set(self, entries: Iterable[Path], why: str) -> None:
+        """Takes entries out of a table's log, for a reason that `tell` gives."""
+        for entry in entries:
+            name = entry.with_name(f"{entry.name}.{time.time_ns()}{_ENDING}")
+            self.moved.append((entry.rename(name), entry))
+            sync(entry.parent)
+        self.said.append(why)
+
+    def put_back(self) -> None:
+        """Puts all entries back."""
+        for name, entry in reversed(self.moved):
+            name.rename(entry)
+            sync(entry.parent)
+
+    def tell(self) -> None:
+        """Warns of what was set aside, for good now."""
+        for folder in {entry.parent for _, entry in self.moved}:
+            with suppress(FileNotFoundError):
+                (folder / log.LAST_CHECKPOINT).unlink()  # only a hint
+        for why in self.said:
+            warn(why)
+
+
+def _mend(
+    places: Mapping[str, str],
+    ingested: Collection[str],
+    states: Callable[[], Sequence[LockState]],
+    aside: _Aside,
+) -> LockState | None:
     for place in places.values():
-        for checkpoint in _checkpoints(place, whole=False):  # it only repeats what the log says
-            _rename(checkpoint)
-            _forget_last_checkpoint(place)
-            warn(f"{place}: set a damaged checkpoint aside")
+        if torn := _checkpoints(place, whole=False):  # they only repeat what the log says
+            aside.set(torn, f"{place}: set a damaged checkpoint aside")
     lost: dict[str, int] = {}
     known: Sequence[LockState] = ()
     for look in (False, True):
@@ -88,7 +132,7 @@ def mend(
         for table, place in places.items():
             version = _first_damaged(table, place, known[0] if known else None, look_at_all=True)
             if version is not None and version < lost.get(table, version + 1):
-                _set_aside(place, version)
+                _set_aside(place, version, aside)
                 lost[table] = version
     gone = {table: version for table, version in lost.items() if table in ingested and version}
     if not gone:
@@ -102,33 +146,20 @@ def mend(
     )
 
 
-def _set_aside(place: str, first: int) -> None:
+def _set_aside(place: str, first: int, aside: _Aside) -> None:
     """Takes the damaged version and those after it out of the table's log.
 
     Raises:
         JobError: the log has nothing before it, but there are rows.
     """
-    warn(f"{place}: version {first} is damaged, and set aside with what came after it")
     versions = log.versions(place)
     if first <= min(versions, default=0) and any(Path(place).glob("*.parquet")):
         raise JobError(
             f"The log of the table {place} is damaged from its first entry on, and nothing says which of its rows "
             "count. Ingest the captures into a new warehouse."
         )
-    for entry in sorted(_entries(place), reverse=True):
-        if _number(entry) >= first:
-            _rename(entry)
-    _forget_last_checkpoint(place)
-
-
-def _rename(entry: Path) -> None:
-    entry.rename(entry.with_name(f"{entry.name}.{time.time_ns()}{_ENDING}"))
-    sync(entry.parent)
-
-
-def _forget_last_checkpoint(place: str) -> None:
-    with suppress(FileNotFoundError):
-        Path(place, log.FOLDER, log.LAST_CHECKPOINT).unlink()  # only a hint
+    after = [entry for entry in sorted(_entries(place), reverse=True) if _number(entry) >= first]
+    aside.set(after, f"{place}: version {first} is damaged, and set aside with what came after it")
 
 
 def shorten(place: str) -> None:
