@@ -227,6 +227,15 @@ script("overtaken_by_later_messages", out_of_order=ERROR, gap_expired=WARNING)(
 script("old_messages_under_an_old_sequence", nearly="sequence_regressed", duplicates=INFO, resend_schedule=INFO)(
     connection(), message(0, 1, 0, S), message(1, 1, 0, S + 5), message(30, 1, 0, S)
 )
+script("a_restore_by_the_book", duplicates=INFO)(
+    connection(lasting=312),
+    messages(1, 2, 3),
+    ack(0.6, 3),
+    message(300, 2, 0),
+    message(300.1, 3, 2),
+    ack(300.6, 3),
+    message(310, 1, 0, S + (1 << 32), ordinal=4),
+)
 script("never_acknowledged", unacknowledged=WARNING, never_answered=ERROR)(
     connection(lasting=20), messages(1, 2), ack(0.6, 1)
 )

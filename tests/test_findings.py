@@ -38,6 +38,7 @@ class Night:
     def __init__(self) -> None:
         tables, scenes = played()
         replayed = replay(tables.sources())
+        self.outcomes, self.incidents = attributes_of(replayed.outcomes), attributes_of(replayed.incidents)
         self.sessions = {row.sender: row for row in attributes_of(replayed.sessions)}
         self.findings: dict[str, list[Row]] = {name: [] for name in scenes}
         named = {scene.session: name for name, scene in scenes.items()}
@@ -56,6 +57,21 @@ def test_a_scene_gives_these_findings_and_no_others(night: Night, name: str) -> 
     given = {K(row.kind): Severity(row.severity) for row in night.findings[name]}
     assert given == SCENES[name][2]
     assert all(row.witness for row in night.findings[name])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("the_answers_take_another_path", "a_restore_by_the_book", "resent_from_another_address"),
+        *("one_host_on_two_networks", "nothing_is_missing", "the_capture_ends_before_an_answer_is_due"),
+        *("the_answer_may_be_in_missing_bytes", "resent_after_the_acknowledgment", "all_is_well"),
+    ],
+)
+def test_what_says_nothing_against_the_receiver_is_no_alarm(night: Night, name: str) -> None:
+    """No outcome but `delivered`, and no incident that is not repaired."""
+    source = played()[1][name].sender
+    assert not [row for row in night.outcomes if row.source_queue_manager == source]
+    assert {row.outcome for row in night.incidents if row.source_queue_manager == source} <= {"repaired"}
 
 
 def test_every_kind_is_shown_and_nearly_shown() -> None:
