@@ -44,6 +44,23 @@ def test_the_limit_follows_the_memory(place: str, most: int, limit: int) -> None
     assert in_memory.limit(Config(warehouse=place, in_memory_bytes=most)) == limit
 
 
+@pytest.mark.parametrize(
+    ("warehouse", "most", "parts"),
+    [
+        pytest.param("/tables", 10, [[1], [2, 3], [50], [4]], id="as many as fit, and what is too large alone"),
+        pytest.param("/tables", 100, [[1, 2, 3, 50, 4]], id="all fit"),
+        pytest.param("/tables", 0, [[1, 2, 3, 50, 4]], id="nothing is read here"),
+        pytest.param("s3://tables", 10, [[1, 2, 3, 50, 4]], id="tables come and go through Spark"),
+    ],
+)
+def test_increments_fit_in_memory(warehouse: str, most: int, parts: list[list[int]]) -> None:
+    sizes = {1: 9, 2: 5, 3: 5, 50: 50, 4: 4}
+    captures = [{"capture": one, "content_bytes": size} for one, size in sizes.items()]
+    found = in_memory.increments(Config(warehouse=warehouse, in_memory_bytes=most), captures)
+    assert [[one["capture"] for one in part] for part in found] == parts
+    assert in_memory.increments(Config(warehouse=warehouse), []) == []
+
+
 def test_a_container_may_have_no_limit_or_be_tiny(container: Path) -> None:
     config = Config(in_memory_bytes=1 << 60)
     container.write_text("max\n")

@@ -1,6 +1,7 @@
 """Whole captures through the whole job, on a local Spark with Delta."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -86,6 +87,18 @@ def test_few_captures_and_messages_are_processed_here_though_the_warehouse_is_la
         options = config(tmp_path, capture, in_memory_bytes=most)
         assert in_memory.are_few(options, stamps([str(capture)])) is bool(most)
         nightly.run(spark, options)
+    assert all_rows(tmp_path) == all_rows(branches)
+
+
+def test_a_large_night_is_a_row_of_increments(
+    spark: SparkSession, branches: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each has the captures that fit in memory; files come in any order, increments in that of their times."""
+    captures = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in (2, 0, 1)]
+    nightly.run(spark, config(tmp_path, *captures, in_memory_bytes=1_000_000))
+    said = re.findall(r"2/5 (ingest[^:…]*) …|ingest: (\d+ new captures)", capsys.readouterr().err)
+    titles = ["ingest", "ingest, increment 2 of 3", "ingest, increment 3 of 3"]
+    assert said == [one for title in titles for one in ((title, ""), ("", "1 new captures"))]
     assert all_rows(tmp_path) == all_rows(branches)
 
 

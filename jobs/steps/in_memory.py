@@ -1,6 +1,6 @@
 """Decides what this process has the memory for: captures to read, packets to decode, and messages to replay."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -17,6 +17,7 @@ from jobs.app.capture_listing import (
 )
 from jobs.app.config import Config
 from jobs.app.spark_session import FOR_FEW_ROWS, StartingSession, session_settings
+from jobs.engine.engine import Row
 from jobs.warehouse import local_commits, log, publish_lock
 from jobs.warehouse.publish_lock import PublishLock
 from jobs.warehouse.store import Memory, Warehouse
@@ -42,6 +43,31 @@ def are_few(config: Config, files: Mapping[str, Stamp]) -> bool:
     return bool(most) and bytes_of(files, most) <= most
 
 
+def fit(config: Config, files: Mapping[str, Stamp]) -> bool:
+    """Returns whether this process has the memory to read these captures, by `increments` if need be."""
+    most = limit(config)
+    if not is_local(config.warehouse, config.catalog_schema):
+        return are_few(config, files)
+    return bool(most) and all(bytes_of({file: stamp}, most) <= most for file, stamp in files.items())
+
+
+def increments(config: Config, captures: Sequence[Row]) -> list[list[Row]]:
+    """Returns captures in parts that this process has the memory for, in their order, each to be completed by itself.
+
+    A capture that is too large is a part of its own, for tasks of Spark. Where the tables come and go through Spark,
+    there is one part: each costs as many commits as a night.
+    """
+    most, parts, size = limit(config), [list[Row]()], 0
+    is_one = not most or not is_local(config.warehouse, config.catalog_schema)
+    for capture in captures:
+        size += capture["content_bytes"]
+        if parts[-1] and size > most and not is_one:
+            parts.append([])
+            size = capture["content_bytes"]
+        parts[-1].append(capture)
+    return list(filter(None, parts))
+
+
 def needs_no_tasks(config: Config, files: Mapping[str, Stamp]) -> bool:
     """Returns whether a night with these files is known to need no tasks of Spark."""
     captures, packets = (path_in(config.warehouse, of.name) for of in (CAPTURES, PACKETS))
@@ -53,7 +79,7 @@ def needs_no_tasks(config: Config, files: Mapping[str, Stamp]) -> bool:
     if log.versions(captures):
         known = local_commits.read(captures, pa.schema([CAPTURES.arrow.field(name) for name in AS_INGESTED]))
         files = {file: files[file] for file in changed_files(known.to_dicts(), files)}
-    return are_few(config, files)
+    return fit(config, files)
 
 
 def has_few_captures(warehouse: Warehouse, config: Config) -> bool:

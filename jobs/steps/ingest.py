@@ -6,6 +6,7 @@ The next run rolls back what a killed run wrote (`jobs.warehouse.publish_lock`) 
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
@@ -15,8 +16,10 @@ from jobs.app.config import Config
 from jobs.app.errors import ChangedError, JobError
 from jobs.app.logs import progress, warn
 from jobs.app.parallel import run_in_parallel
+from jobs.engine.engine import Row
 from jobs.engine.on_spark import OnSpark, engine_of
 from jobs.ingestion import flow
+from jobs.ingestion.captures import rank
 from jobs.steps import in_memory, reconcile
 from jobs.steps.summary import ingest_summary
 from jobs.warehouse.own_tables import require_own
@@ -41,49 +44,64 @@ def run(spark: SparkSession, config: Config) -> Summary:
 
 
 def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[str, Stamp]:
-    """Reads the captures that are new, and starts over without the files that changed meanwhile.
-
-    Returns the size and time of the files.
+    """Reads the captures that are new; returns the size and time of the files.
 
     Raises:
         JobError: files changed in every attempt, or another version made the tables.
     """
+    new = find_new(warehouse, config, files)
+    for increment in new.increments:
+        take_in(warehouse, config, new.files, increment)
+    return new.files
+
+
+class New(NamedTuple):
+    """Holds what is new among files."""
+
+    files: Mapping[str, Stamp]
+    """Size and time of all of them."""
+    increments: Sequence[Sequence[Row]]
+    """Rows of the captures that are new, in the order of their times: each part fits in memory, if it can."""
+
+
+def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
+    """Creates tables that are not there, and finds the captures whose content `captures` lacks."""
     run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*INGESTED, BOOKS))
-    for _ in range(_ATTEMPTS):
-        before = stamps(files)
-        try:
-            if files:
-                _take_in(warehouse, before, config)
-        except ChangedError as error:
-            warn(f"ingest: {error}")
-            files = [file for file in files if file not in error.files]
-        else:
-            return before
-    raise JobError(f"ingest was begun {_ATTEMPTS} times, and files changed each time: run it again.")
-
-
-def _take_in(warehouse: Warehouse, files: Mapping[str, Stamp], config: Config) -> None:
-    """Ingests the captures whose content `captures` lacks.
-
-    Raises:
-        ChangedError: files changed since they were listed.
-    """
+    found = stamps(files)
     known = OnSpark(warehouse)
     ingested = known.bring(rows=known.read(CAPTURES, *AS_INGESTED))["rows"]
-    changed = changed_files(ingested.to_dicts(), files)
-    few = in_memory.are_few(config, {file: files[file] for file in changed})
-    engine = OnSpark(warehouse, few)
+    changed = changed_files(ingested.to_dicts(), found)
+    engine = OnSpark(warehouse, in_memory.fit(config, {file: found[file] for file in changed}))
     captures = flow.find_new_captures(engine, changed, config.ingest)
     if not captures:
         progress("ingest: nothing new")
-        return
-    size = sum(row["content_bytes"] for row in captures)
-    progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
-    read = [row["uri"] for row in captures]
-    flow.ingest(engine, captures, config.ingest, partial(_require_unchanged, files, read))
+    return New(found, in_memory.increments(config, captures))
 
 
-def _require_unchanged(files: Mapping[str, Stamp], read: list[str]) -> None:
+def take_in(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], captures: Sequence[Row]) -> None:
+    """Reads captures into the tables, and starts over without those of which the file changed meanwhile.
+
+    Raises:
+        JobError: files changed in every attempt.
+    """
+    for _ in range(_ATTEMPTS):
+        if not captures:
+            return
+        size = sum(row["content_bytes"] for row in captures)
+        progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
+        read = [row["uri"] for row in captures]
+        engine = OnSpark(warehouse, in_memory.are_few(config, {file: files[file] for file in read}))
+        try:
+            flow.ingest(engine, rank(captures), config.ingest, partial(_require_unchanged, files, read))
+        except ChangedError as error:
+            warn(f"ingest: {error}")
+            captures = [row for row in captures if row["uri"] not in error.files]
+        else:
+            return
+    raise JobError(f"ingest was begun {_ATTEMPTS} times, and files changed each time: run it again.")
+
+
+def _require_unchanged(files: Mapping[str, Stamp], read: Sequence[str]) -> None:
     changed = {file for file, stamp in stamps(read).items() if stamp != files[file]}
     if changed:
         raise ChangedError(changed)

@@ -1,6 +1,6 @@
 """Runs ingest, decode, replay and report in order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from pyspark.sql import SparkSession
@@ -30,21 +30,28 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
     require_own(warehouse)
     starting = spark if isinstance(spark, StartingSession) else None
     with in_memory.hold(warehouse, config, files) as (held, lock):
-        # If it is killed, a night that needs no tasks is begun again, which is cheaper.
-        end_step = lock.end_step if starting is None else lambda: None
         with step("ingest", 1 if starting else 2, _STEPS):
-            stamped = ingest.step(held, config, list(files))
+            new = ingest.find_new(held, config, list(files))
+            first, *others = new.increments or [()]
+            ingest.take_in(held, config, new.files, first)
+            # If it is killed, a night that needs no tasks is begun again, which is cheaper.
+            end_step = lock.end_step if starting is None or others else lambda: None
             end_step()
         if starting:
             with step(STARTING, 2, _STEPS):
                 starting.wait()
-        with step("decode", 3, _STEPS):
-            decode.step(held, config)
+        replayed = _derive(held, config, end_step)
+        for number, increment in enumerate(others, 2):
+            of = f", increment {number} of {len(new.increments)}"
             end_step()
-        replayed = in_memory.with_few_messages(held, config)
-        with step("replay", 4, _STEPS):
-            replay.step(replayed, config)
-            reconcile.step(replayed)
+            with step(f"ingest{of}", 2, _STEPS):
+                ingest.take_in(held, config, new.files, increment)
+                end_step()
+            replayed = _derive(held, config, end_step, of)
+        if replayed.local is None:
+            with step("replay", 4, _STEPS):
+                replay.step(replayed, config)
+        reconcile.step(replayed)
         with step("report", 5, _STEPS):
             report.step(replayed, config)
             found = with_names(summary(engine_of(replayed), held.place, names), names)
@@ -53,8 +60,23 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
         place = report.destination(held, config)
         found |= {} if place is None else {"report": place}
         if not found["books"]["unbalanced"]:
-            unchanged_run.remember(held, config, stamped, found)
+            unchanged_run.remember(held, config, new.files, found)
     return found
+
+
+def _derive(held: Warehouse, config: Config, end_step: Callable[[], None], of: str = "") -> Warehouse:
+    """Decodes and replays what is new, `of` an increment; returns the warehouse as it was replayed.
+
+    What is too much for this process is not replayed: that is done once, at the end.
+    """
+    with step(f"decode{of}", 3, _STEPS):
+        decode.step(held, config)
+        end_step()
+    replayed = in_memory.with_few_messages(held, config)
+    if replayed.local is not None:
+        with step(f"replay{of}", 4, _STEPS):
+            replay.step(replayed, config)
+    return replayed
 
 
 def create_names_view(warehouse: Warehouse, names: Names) -> None:
