@@ -16,7 +16,7 @@ def script() -> None:
 
 def _run() -> int:
     try:
-        from jobs import cli  # noqa: PLC0415 - it may not be there
+        from jobs import main as cli  # noqa: PLC0415 - it may not be there
 
         return cli.main()  # which imports the module of the command
     except ImportError as error:

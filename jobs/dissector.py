@@ -1,6 +1,6 @@
-"""Writes a Wireshark dissector. The work is in `jobs.steps.dissector`."""
+"""Writes a Wireshark dissector. The work is in `jobs.commands.dissector`."""
 
-from jobs.cli import run_script
+from jobs.main import run_script
 
 if __name__ == "__main__":
     run_script("dissector")

@@ -1,6 +1,6 @@
-"""Reads new captures into Delta tables: streams, packets, quarantine, books. The work is in `jobs.steps.ingest`."""
+"""Reads new captures into Delta tables: streams, packets, quarantine, books. The work is in `jobs.commands.ingest`."""
 
-from jobs.cli import run_script
+from jobs.main import run_script
 
 if __name__ == "__main__":
     run_script("ingest")

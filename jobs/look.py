@@ -1,6 +1,6 @@
-"""Looks at captures at once, without Spark and tables. The work is in `jobs.steps.look`."""
+"""Looks at captures at once, without Spark and tables. The work is in `jobs.commands.look`."""
 
-from jobs.cli import run_script
+from jobs.main import run_script
 
 if __name__ == "__main__":
     run_script("look")

@@ -1,6 +1,6 @@
-"""Compacts the tables and removes what is no longer needed. The work is in `jobs.steps.maintain`."""
+"""Compacts the tables and removes what is no longer needed. The work is in `jobs.commands.maintain`."""
 
-from jobs.cli import run_script
+from jobs.main import run_script
 
 if __name__ == "__main__":
     run_script("maintain")

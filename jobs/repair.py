@@ -1,6 +1,6 @@
-"""Finishes what a killed run left. The work is in `jobs.steps.repair`."""
+"""Finishes what a killed run left. The work is in `jobs.commands.repair`."""
 
-from jobs.cli import run_script
+from jobs.main import run_script
 
 if __name__ == "__main__":
     run_script("repair")

@@ -1,6 +1,6 @@
-"""Writes captures of simulated queue managers, with their truth. The work is in `jobs.steps.simulate`."""
+"""Writes captures of simulated queue managers, with their truth. The work is in `jobs.commands.simulate`."""
 
-from jobs.cli import run_script
+from jobs.main import run_script
 
 if __name__ == "__main__":
     run_script("simulate")

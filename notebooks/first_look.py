@@ -13,10 +13,10 @@ from matplotlib import pyplot as plt
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.app.config import parse_time
-from jobs.engine.on_spark import OnSpark
-from jobs.steps.summary import outcome_summary
-from jobs.warehouse.chosen import ask, chosen_warehouse, over_time, with_names
+from jobs.cli.config import parse_time
+from jobs.commands.summary import outcome_summary
+from jobs.engines.on_spark import OnSpark
+from jobs.tables.chosen import ask, chosen_warehouse, over_time, with_names
 from schemas.history import spark_sql
 from schemas.incidents import INCIDENTS, WORST_FIRST
 from schemas.ingest import BOOKS, CAPTURES, QUARANTINE

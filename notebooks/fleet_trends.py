@@ -12,7 +12,7 @@ from matplotlib import pyplot as plt
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.warehouse.chosen import ask, chosen_warehouse, over_time, with_names
+from jobs.tables.chosen import ask, chosen_warehouse, over_time, with_names
 from schemas.history import spark_sql
 from schemas.incidents import INCIDENTS
 from schemas.ingest import STREAMS

@@ -22,7 +22,7 @@ from jobs.simulator.capture import RingBuffer
 from jobs.simulator.network import Endpoint, FrameBuilder
 
 STEPS = ("Starting Spark", "ingest", "decode", "replay", "report")
-_NIGHTLY = (sys.executable, "-m", "jobs.cli", "nightly", "--log-format", "json")
+_NIGHTLY = (sys.executable, "-m", "jobs.main", "nightly", "--log-format", "json")
 _IN_MEMORY = 1.5  # times the size of a night
 _START_S = 1_772_000_000
 _PUSH_ACK = 0x18

@@ -32,7 +32,7 @@ BODY = 1_000  # bytes of a message's body
 BYTES_PER_MESSAGE = 1_740  # of the capture, with such a body; some messages cross a router and are there twice
 DISORDER = 0.001
 _ONE_FILE = 1 << 62
-_NIGHTLY = (sys.executable, "-m", "jobs.cli", "nightly")
+_NIGHTLY = (sys.executable, "-m", "jobs.main", "nightly")
 _PEER = (sys.executable, str(Path(__file__).with_name("day_peer.py")))
 
 

@@ -14,12 +14,12 @@ from tempfile import TemporaryDirectory
 from made_rows import nights_of, write_night
 from measure import Watched, watch
 
-from jobs.app.logs import log_as, step
-from jobs.app.spark_session import open_session
+from jobs.cli.logs import log_as, step
+from jobs.cli.spark_session import open_session
 
 _STARTING, _COPYING, _REPLAYING = "Starting Spark", "copy", "replay"  # as logged
 _HEADS = ("run", "wall s", "CPU s", "the JVM, MB", "all at one time, MB", "each Python process, MB")
-_REPLAY = (sys.executable, "-m", "jobs.cli", "replay")
+_REPLAY = (sys.executable, "-m", "jobs.main", "replay")
 
 
 def copy_messages(warehouse: Path) -> None:

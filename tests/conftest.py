@@ -12,10 +12,10 @@ from pages import Tables, morning_tables
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, config
 
-from jobs.app.command import Summary
-from jobs.app.spark_session import FOR_FEW_ROWS, open_session
+from jobs.cli.command import Summary
+from jobs.cli.spark_session import FOR_FEW_ROWS, open_session
+from jobs.commands import nightly
 from jobs.simulator import simulate
-from jobs.steps import nightly
 
 _BOTH_COMPILERS = (
     "-XX:TieredStopAtLevel=4 -XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "

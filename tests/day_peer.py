@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.app.spark_session import spark_defaults
+from jobs.cli.spark_session import spark_defaults
 from jobs.wireshark.generate import dissector
 
 _OF_FRAME = {

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.app.config import DECLARED, DEFAULTS
+from jobs.cli.config import DECLARED, DEFAULTS
 from schemas import wire
 from schemas.history import MESSAGE_HISTORY, SQL, spark_sql
 from schemas.ingest import PacketType
@@ -30,7 +30,7 @@ _INTRODUCTION = (
 )
 _HEADER = """\
 Every option of the commands: default, unit and reason. A file given with --config overrides these values, and the
-command line overrides that file. `make docs` writes this file from jobs/app/config.py."""
+command line overrides that file. `make docs` writes this file from jobs/cli/config.py."""
 _WIDTH = 120
 _KINDS = {
     Kind.TIME: "time",

@@ -12,21 +12,21 @@ from random_troubles import step_back, troubled
 from replay_tables import T0
 from table_frames import rows_of
 
-from jobs.app.config import DEFAULTS
-from jobs.engine.in_process import InProcess
-from jobs.engine.on_spark import FEW
-from jobs.ingestion import flow
-from jobs.replaying.conversations import unite
-from jobs.replaying.decoding import decode_table, quarantine_of
-from jobs.replaying.flow import BY_SEQUENCE, Options, replay
-from jobs.replaying.sources import read_sources
+from jobs.cli.config import DEFAULTS
+from jobs.engines.in_process import InProcess
+from jobs.engines.on_spark import FEW
 from jobs.simulator import simulate
 from schemas.ingest import PACKETS, QUARANTINE
 from schemas.messages import DECODED_TABLES
 from schemas.replay import VERDICTS, Reading, Scope
 from schemas.table import Table
 from schemas.tables import INGESTED, REPLAYED, TABLES
-from udfs.derive.columns import SEQUENCE
+from udfs.decode.flow import decode_table, quarantine_of
+from udfs.frames.columns import SEQUENCE
+from udfs.ingest import flow
+from udfs.replay.flow import BY_SEQUENCE, Options, replay
+from udfs.replay.order.conversations import unite
+from udfs.replay.order.sources import read_sources
 
 Tables = dict[str, pl.DataFrame]
 Row = dict[str, Any]

@@ -12,16 +12,16 @@ import pyarrow as pa
 from bench_nights import BYTES_PER_MESSAGE
 from deltalake import write_deltalake
 
-from jobs.warehouse import local_commits
-from jobs.warehouse.tables import DECLARATION
+from jobs.tables import local_commits
+from jobs.tables.declared import DECLARATION
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES
 from schemas.table import Table
 from schemas.tables import INGESTED
-from udfs.derive.columns import UTC as _US
-from udfs.derive.frames import to_arrow, to_frame
-from udfs.derive.replay.ends import NULL_GUID
-from udfs.derive.tables import with_columns_of
+from udfs.frames.columns import UTC as _US
+from udfs.frames.derivation import to_arrow, to_frame
+from udfs.frames.tables import with_columns_of
+from udfs.replay.order.ends import NULL_GUID
 
 _T0 = 1_700_000_000_000_000_000
 _ROUND = 500  # messages of a scope

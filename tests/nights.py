@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 
 from warehouses import CAPTURES, all_rows, config
 
-from jobs.app.logs import progress
-from jobs.app.spark_session import open_session
-from jobs.steps import nightly
+from jobs.cli.logs import progress
+from jobs.cli.spark_session import open_session
+from jobs.commands import nightly
 
 FIRST, *OTHERS = (CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3))
 
@@ -27,7 +27,7 @@ def start(warehouse: Path) -> subprocess.Popen[bytes]:
     """Starts the second night in a process group of its own."""
     options = [part for capture in OTHERS for part in ("--captures", str(capture))]
     return subprocess.Popen(
-        [sys.executable, "-m", "jobs.cli", "nightly", "--warehouse", str(warehouse), *options],
+        [sys.executable, "-m", "jobs.main", "nightly", "--warehouse", str(warehouse), *options],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         start_new_session=True,
         stdout=subprocess.DEVNULL,

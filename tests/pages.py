@@ -11,14 +11,13 @@ from unittest import mock
 import polars as pl
 from warehouses import derived
 
-from jobs.app.config import Config
-from jobs.app.names import Names
-from jobs.engine.in_process import InProcess
+from jobs.cli.config import Config
+from jobs.cli.names import Names
+from jobs.commands import page
+from jobs.engines.in_process import InProcess
 from jobs.report_page import render
-from jobs.reporting import flow
-from jobs.steps import page
-from udfs.derive.report import findings, pictures, sessions
-from udfs.derive.report import page as chosen
+from udfs.report import findings, flow, pictures, sessions
+from udfs.report import page as chosen
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"{{7*7}}\u2028\u202e\x1b[2J\x85\U000e0041\n"
 ORDERS, STOCK = (f"DIRECT=OS:hub\\private$\\{name}" for name in ("orders", "stock"))

@@ -12,13 +12,12 @@ import polars as pl
 import pytest
 from wiretap import CLIENT, ETHERNET, SERVER, Sent, msmq
 
-from jobs.engine.in_process import InProcess
-from jobs.ingestion import flow
+from jobs.engines.in_process import InProcess
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.table import Table
 from udfs.capture.records import Records
-from udfs.passes import preframe
-from udfs.passes.options import IngestOptions
+from udfs.ingest import flow, preframe
+from udfs.ingest.options import IngestOptions
 
 COUNTS = {"segments": "segment_count", "others": "other_count"}
 Row = dict[str, Any]

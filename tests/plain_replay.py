@@ -20,9 +20,9 @@ from schemas.ingest import PACKETS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.staging import TIMES
 from schemas.table import Table
+from udfs.decode.packets import quarantine_packets
+from udfs.ingest.options import IngestOptions
 from udfs.msmq.decode import DecodedBatch
-from udfs.passes.decode import quarantine_packets
-from udfs.passes.options import IngestOptions
 
 Row = dict[str, Any]
 Truth = dict[tuple[str, str | None], list[Row]]

@@ -8,13 +8,13 @@ from plain_finding import Finding
 from replayer import Fate, Key
 from table_frames import rows_of
 
-from jobs.engine.in_process import InProcess
-from jobs.replaying.conversations import unite
-from jobs.replaying.flow import Options
-from jobs.replaying.flow import replay as replay_flow
-from jobs.replaying.sources import SOURCES, Sources
+from jobs.engines.in_process import InProcess
 from schemas.replay import FindingKind, Reading, Scope
 from schemas.table import Table
+from udfs.replay.flow import Options
+from udfs.replay.flow import replay as replay_flow
+from udfs.replay.order.conversations import unite
+from udfs.replay.order.sources import SOURCES, Sources
 
 Row: TypeAlias = Any
 """A row with its columns as attributes."""

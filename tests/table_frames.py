@@ -7,7 +7,7 @@ import polars as pl
 from schemas.outcomes import Outcome
 from schemas.table import Table
 from schemas.tables import TABLES
-from udfs.derive.frames import Frames, to_frame
+from udfs.frames.derivation import Frames, to_frame
 
 TABLE = {table.name: table for table in TABLES}
 

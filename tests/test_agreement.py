@@ -17,17 +17,17 @@ from replay_tables import NULL, T0, Tables, fates, plain, replay
 from replayer import Fate, Key, chosen, ends, scope_of, verdicts
 from tiers import seeds
 
-from jobs.engine.in_process import InProcess
-from jobs.replaying.sources import Sources
-from jobs.replaying.windows import add_states_in_memory, with_states
-from jobs.warehouse.spark_rows import collect, to_spark
+from jobs.engines.in_process import InProcess
+from jobs.engines.windows import add_states_in_memory, with_states
+from jobs.tables.spark_rows import collect, to_spark
 from schemas.replay import Reading, Scope, Verdict
-from udfs.derive.facts.events import messages_sent
-from udfs.derive.facts.receivers import find_stalls, thin_out
-from udfs.derive.outcomes.arrivals import sum_up_verdicts
-from udfs.derive.outcomes.slots import SLOT
-from udfs.derive.outcomes.tallies import merge_tallies, tally
-from udfs.replay.verdicts import AFTER_BREAK, JUDGED, judge
+from udfs.replay.findings.receivers import find_stalls, thin_out
+from udfs.replay.incidents.events import messages_sent
+from udfs.replay.order.sources import Sources
+from udfs.replay.outcomes.plain import SLOT
+from udfs.replay.outcomes.tallies import merge_tallies, tally
+from udfs.replay.outcomes.unusual import sum_up_verdicts
+from udfs.replay.verdicts.judge import AFTER_BREAK, JUDGED, judge
 from udfs.replay.words import NS
 
 MODES = tuple(product(Reading, Scope))

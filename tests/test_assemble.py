@@ -25,8 +25,8 @@ from wiretap import (
 )
 
 from jobs.simulator import simulate
-from udfs.passes import assemble, preframe
-from udfs.passes.options import IngestOptions
+from udfs.ingest import assemble, preframe
+from udfs.ingest.options import IngestOptions
 from udfs.tcp.direction import Direction
 from udfs.tcp.overlap import Overlap, Piece, deliver
 

@@ -12,19 +12,19 @@ import pytest
 from histories import History
 from warehouses import config, without_spark
 
-from jobs.app import code_version
-from jobs.app.config import Config
-from jobs.replaying.sources import SOURCES
+from jobs.cli import code_version
+from jobs.cli.config import Config
+from jobs.commands import audit, replay
 from jobs.simulator import simulate
-from jobs.steps import audit, replay
-from jobs.warehouse import publish_lock
-from jobs.warehouse.store import Memory, Warehouse
+from jobs.tables import publish_lock
+from jobs.tables.store import Memory, Warehouse
 from schemas.ingest import PACKETS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import VERDICTS
 from schemas.table import Table
 from schemas.tables import REPLAYED
-from udfs.derive.frames import Frames
+from udfs.frames.derivation import Frames
+from udfs.replay.order.sources import SOURCES
 
 
 @contextmanager

@@ -15,17 +15,12 @@ from test_offsets import in_two
 from tiers import merge_needs
 from warehouses import config, looked_at
 
-from jobs.engine import on_spark
-from jobs.engine.engine import Engine, T
-from jobs.engine.in_process import InProcess
-from jobs.engine.on_spark import OnSpark, Rows
-from jobs.replaying.conversations import Conversations, unite
-from jobs.replaying.filling import filled_rows
-from jobs.replaying.flow import Options, replay
-from jobs.replaying.sources import SOURCES, read_sources
+from jobs.engines import on_spark
+from jobs.engines.in_process import InProcess
+from jobs.engines.on_spark import OnSpark, Rows
 from jobs.simulator import simulate
-from jobs.warehouse.spark_rows import collect, to_spark, with_columns_of
-from jobs.warehouse.store import Warehouse
+from jobs.tables.spark_rows import collect, to_spark, with_columns_of
+from jobs.tables.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.judging import PIECE_BYTES
@@ -33,10 +28,15 @@ from schemas.messages import MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Scope
 from schemas.table import LONG, STRING, TIMESTAMP, U64, RowType, Table, array, row
-from udfs.derive.columns import PLACE
-from udfs.derive.fitness import FILLED
-from udfs.derive.frames import Derivation, Frames, Work, to_frame
-from udfs.derive.tables import schema_of
+from udfs.frames.columns import PLACE
+from udfs.frames.derivation import Derivation, Frames, Work, to_frame
+from udfs.frames.engine import Engine, T
+from udfs.frames.tables import schema_of
+from udfs.replay.fitness.counts import FILLED
+from udfs.replay.fitness.filling import filled_rows
+from udfs.replay.flow import Options, replay
+from udfs.replay.order.conversations import Conversations, unite
+from udfs.replay.order.sources import SOURCES, read_sources
 
 WRITTEN = (VERDICTS, ENDS, TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS)
 LOST = 0.1

@@ -18,8 +18,8 @@ from databricks.bundles.schemas import Schema
 from databricks.bundles.volumes import Volume
 
 import msmq_replay
-from jobs import cli
-from jobs.app.command_line import COMMANDS, command_parser
+from jobs import main as cli
+from jobs.cli.command_line import COMMANDS, command_parser
 from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES
 from schemas.tables import TABLES

@@ -27,7 +27,7 @@ from wiretap import (
 )
 
 from jobs.simulator import build
-from udfs.passes.options import IngestOptions
+from udfs.ingest.options import IngestOptions
 
 CLIENT, SERVER = (UUID(int=number) for number in (1, 2))
 REQUEST = build.establish_connection(CLIENT)

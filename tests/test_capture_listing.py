@@ -12,11 +12,11 @@ import pytest
 from pipeline import index_captures
 from wiretap import Record, pcap
 
-from jobs.app.capture_listing import capture_files, stamps
-from jobs.app.errors import UsageError
-from jobs.ingestion.captures import find_new
+from jobs.cli.capture_listing import capture_files, stamps
+from jobs.cli.errors import UsageError
 from schemas.ingest import CaptureReason, CaptureStatus
-from udfs.passes.options import IngestOptions
+from udfs.ingest.captures import find_new
+from udfs.ingest.options import IngestOptions
 
 CONTENT = pcap([Record(bytes(60))])
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from jobs.report_page.messages import SAVED, Machines, saved, severity
-from udfs.replay.advice import machines_of
+from udfs.replay.incidents.advice import machines_of
 
 MESSAGE: dict[str, Any] = dict.fromkeys(SAVED.values(), "m") | {
     "list": "lost",

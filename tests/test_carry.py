@@ -18,13 +18,12 @@ from test_framing import hostile_stream
 from tiers import merge_needs
 from wiretap import ACK, PSH, Sent, conversation, fast_open, goodbye, handshake, msmq, pcap
 
-from jobs.app.errors import JobError
-from jobs.engine.in_process import InProcess
-from jobs.ingestion import connections
+from jobs.cli.errors import JobError
+from jobs.engines.in_process import InProcess
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from udfs.ingest import connections, preframe
+from udfs.ingest.options import IngestOptions
 from udfs.msmq import framing, stream_window
-from udfs.passes import preframe
-from udfs.passes.options import IngestOptions
 from udfs.tcp.overlap import Overlap
 
 TABLES = (CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)

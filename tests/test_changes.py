@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.warehouse.store import Warehouse
+from jobs.tables.store import Warehouse
 from schemas.ingest import STREAM_GAPS
 
 KEPT = replace(STREAM_GAPS, keeps_changes=True)

@@ -13,7 +13,7 @@ from wiretap import BILLION, NEW_YEAR, Record, Sent, conversation, enhanced, int
 
 from udfs.capture.clocks import Clocks, behind_at
 from udfs.capture.records import NO_TIME, Records
-from udfs.passes.options import IngestOptions
+from udfs.ingest.options import IngestOptions
 
 A, B = 1, 2
 Times = list[tuple[int, float | None]]

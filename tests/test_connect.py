@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows
 
-from jobs.app.command import Summary
-from jobs.app.spark_session import FOR_FEW_ROWS
+from jobs.cli.command import Summary
+from jobs.cli.spark_session import FOR_FEW_ROWS
 from schemas.tables import INGESTED
-from udfs.derive.fitness import FILLED
+from udfs.replay.fitness.counts import FILLED
 
 REFUSING = """
 import json

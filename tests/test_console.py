@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from jobs.app.command_line import COMMANDS, command_parser
-from jobs.app.logs import step
-from jobs.app.summary_text import for_people
+from jobs.cli.command_line import COMMANDS, command_parser
+from jobs.cli.logs import step
+from jobs.cli.summary_text import for_people
 
 _NIGHT: dict[str, Any] = {
     "tables": "/data/msmq",

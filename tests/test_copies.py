@@ -17,9 +17,9 @@ from test_operations import killed_after
 from tiers import merge_needs
 from warehouses import all_rows, config, rows
 
-from jobs.app.config import Form
+from jobs.cli.config import Form
+from jobs.commands import nightly
 from jobs.simulator import CAPTURE_PREFIX, simulate
-from jobs.steps import nightly
 from schemas.replay import FindingKind
 
 SEED, BLOCK = 4, 4

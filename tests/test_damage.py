@@ -20,7 +20,7 @@ from pipeline import WHOLE, Ingested, balance, ingest
 from tiers import merge_needs
 from wiretap import Sent, conversation, msmq
 
-from udfs.passes import preframe
+from udfs.ingest import preframe
 
 CHUNKS, CHUNK = 40, 50
 EXACT = {"segments": 3, "payload": 3, "decoys": 3, "snaplen": 1}

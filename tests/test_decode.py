@@ -28,14 +28,14 @@ from random_packets import (
 from tiers import merge_needs
 from worked_examples import EXAMPLES, PUBLISHED, RECEIVER, SENDER, SID
 
-from jobs.engine.in_process import InProcess
-from jobs.replaying.decoding import quarantine_of
+from jobs.engines.in_process import InProcess
 from jobs.simulator import build
 from schemas.ingest import PacketType
 from schemas.messages import DECODED_TABLES
 from schemas.violations import Fault, Violation
 from schemas.wire import QueueType
-from udfs.derive.frames import to_frame
+from udfs.decode.flow import quarantine_of
+from udfs.frames.derivation import to_frame
 from udfs.msmq import identifiers
 from udfs.msmq.batch import PacketBatch
 from udfs.msmq.decode import DecodedBatch, utf16_texts

@@ -15,10 +15,10 @@ from replay_tables import NULL, T0, Replayed, Tables, fates, finding_of, plain, 
 from test_outcomes import outcomes_of, said_of
 from tiers import merge_needs
 
-from jobs.engine.in_process import InProcess
-from jobs.replaying.conversations import Conversations, unite
+from jobs.engines.in_process import InProcess
 from schemas.replay import FindingKind
-from udfs.derive.conversations import copies
+from udfs.replay.order import copies
+from udfs.replay.order.conversations import Conversations, unite
 
 Row = dict[str, Any]
 SECOND = 1_000_000_000

@@ -8,8 +8,8 @@ from table_frames import rows_of
 from schemas.ingest import CAPTURES, PACKETS
 from schemas.replay import FINDINGS, VERDICTS
 from schemas.tallies import FINDINGS_ON_MESSAGES
-from udfs.derive.tables import schema_of
-from udfs.derive.witness import find_frames, places_of, with_frames
+from udfs.frames.tables import schema_of
+from udfs.replay.witness import find_frames, places_of, with_frames
 
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 A, B = "10.0.0.1:50000>10.0.0.9:1801#0", "[fd00::2]:50001>10.0.0.9:1801#0"

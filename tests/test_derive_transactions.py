@@ -12,7 +12,7 @@ from random_troubles import troubled
 from replay_tables import Replayed, Tables, replay
 from tiers import seeds
 
-from udfs.derive.outcomes.slots import MESSAGE, SLOT
+from udfs.replay.outcomes.plain import MESSAGE, SLOT
 
 
 @pytest.fixture(scope="module")

@@ -23,14 +23,14 @@ from tiers import merge_needs
 from warehouses import CAPTURES
 from wiretap import ACK, PSH, Record, Sent, records
 
-from jobs import cli
+from jobs import main as cli
 from jobs.wireshark.generate import dissector, field_names
 from schemas.ingest import PacketType
 from schemas.messages import DECODED_TABLES, NOT_IN_RAW, TABLE_OF
 from schemas.table import BOOL, STRING, TIMESTAMP
 from schemas.violations import Fault, Violation
 from schemas.wire import UNLIMITED
-from udfs.passes.options import IngestOptions
+from udfs.ingest.options import IngestOptions
 
 OMITTED = {
     *NOT_IN_RAW,

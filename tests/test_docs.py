@@ -14,16 +14,16 @@ from document import pages
 from pyspark.sql import SparkSession
 from test_replay import fates_in_order, sent_in_order
 
-from jobs import cli
-from jobs.app.command import Summary
-from jobs.app.command_line import command_parser
-from jobs.app.config import DECLARED, DEFAULTS
+from jobs import main as cli
+from jobs.cli.command import Summary
+from jobs.cli.command_line import command_parser
+from jobs.cli.config import DECLARED, DEFAULTS
 from schemas import wire
 from schemas.tables import TABLES
 from schemas.violations import Fault, Violation
 from udfs.capture.files import EXPANSION_LIMIT
-from udfs.derive.conversations.copies import MOST_ALIKE
-from udfs.derive.replay import acks, marks
+from udfs.replay.order import acks, marks
+from udfs.replay.order.copies import MOST_ALIKE
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -8,11 +8,11 @@ from types import FrameType
 
 import pytest
 
-from jobs import cli
-from jobs.app.config import Config
-from jobs.app.errors import UsageError
-from jobs.app.names import Names
-from jobs.app.text_files import write_text
+from jobs import main as cli
+from jobs.cli.config import Config
+from jobs.cli.errors import UsageError
+from jobs.cli.names import Names
+from jobs.cli.text_files import write_text
 
 _SECONDS = 5
 

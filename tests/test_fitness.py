@@ -11,11 +11,11 @@ from table_frames import rows_of
 from warehouses import CAPTURES as CAPTURES_FOLDER
 from warehouses import derived
 
-from jobs import cli
+from jobs import main as cli
 from jobs.simulator import simulate
 from schemas.ingest import CAPTURES, STREAMS
-from udfs.derive.fitness import fill_captures
-from udfs.replay.fitness import amiss, cut_short
+from udfs.replay.fitness.amiss import amiss, cut_short
+from udfs.replay.fitness.counts import fill_captures
 
 BEGAN = datetime(2026, 3, 2, 8, tzinfo=UTC)
 FIT = {"status": "ok", "reason": None, "segment_count": 10, "to_port_count": 6, "cut_count": 0, "missing_bytes": 0}

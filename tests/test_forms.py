@@ -9,9 +9,9 @@ from night_truth import SITUATIONS
 from tiers import seeds
 from warehouses import derived
 
-from jobs.app.config import Form
+from jobs.cli.config import Form
 from jobs.simulator import CAPTURE_PREFIX, simulate
-from udfs.derive.frames import Frames
+from udfs.frames.derivation import Frames
 
 _STREAM = ("connection_id", "src_ip", "recovered_bytes", "missing_bytes", "closed", "mid_stream", "from_initiator")
 _MESSAGE = ("source_queue_manager", "destination_queue", "message_id", "tx_sequence_id", "tx_sequence_number")

@@ -14,14 +14,14 @@ from pipeline import block_of
 from tiers import merge_needs
 from wiretap import BILLION, ethernet, fragments4, fragments6, ipv4, ipv6, option_header, tcp
 
-from jobs.engine.in_process import InProcess
+from jobs.engines.in_process import InProcess
 from schemas.staging import EXTRACTED, Counted
 from udfs.capture.records import NO_TIME
-from udfs.derive.frames import to_arrow, to_frame
+from udfs.frames.derivation import to_arrow, to_frame
+from udfs.ingest.defragment import defragment
+from udfs.ingest.options import IngestOptions
 from udfs.network.dissect import find_segments, intact
 from udfs.network.segment_rows import fragment_rows, segment_rows
-from udfs.passes.defragment import defragment
-from udfs.passes.options import IngestOptions
 
 KEYS = [("key", "ascending"), ("capture", "ascending"), ("frame", "ascending")]
 OPTIONS = IngestOptions(keep_bodies=True, quarantine_raw_bytes=10)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from random_packets import any_packet, damaged, stored, tables
 from test_connect import run_over_connect
 
-from jobs.app.command import Summary
+from jobs.cli.command import Summary
 from schemas.ingest import PACKETS
 from schemas.messages import ACKS, MESSAGES
 from udfs import functions

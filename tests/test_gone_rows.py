@@ -11,12 +11,12 @@ from table_frames import sorted_rows
 from test_local_commits import any_rows, created, held
 from warehouses import without_spark
 
-from jobs.app.errors import ConflictError
-from jobs.warehouse import local_commits
-from jobs.warehouse.gone import Gone, from_offsets, with_values
+from jobs.cli.errors import ConflictError
+from jobs.tables import local_commits
+from jobs.tables.gone import Gone, from_offsets, with_values
 from schemas.ingest import PACKETS, STREAMS
 from schemas.table import Table
-from udfs.derive.tables import schema_of
+from udfs.frames.tables import schema_of
 
 
 def rows_at(table: Table, *places: tuple[str, int]) -> pl.DataFrame:

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 from polars.testing import assert_frame_equal
 
+from jobs.engines import parcels
+from jobs.engines.parcels import pack, unpack
 from schemas.table import LONG, STRING, row
-from udfs.derive import parcels
-from udfs.derive.frames import to_frame
-from udfs.derive.parcels import pack, unpack
-from udfs.replay import groups
-from udfs.replay.groups import pieces
+from udfs.frames import groups
+from udfs.frames.derivation import to_frame
+from udfs.frames.groups import pieces
 
 ROWS = row(one=STRING, two=LONG, value=LONG)
 

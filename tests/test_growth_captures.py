@@ -11,14 +11,14 @@ from test_files import zstd
 from tiers import merge_needs
 from wiretap import Record, block, enhanced, interface, pcap_header, pcap_record, section
 
-from jobs.app import capture_listing
-from jobs.app.capture_listing import stamps
-from jobs.ingestion.captures import split
+from jobs.cli import capture_listing
+from jobs.cli.capture_listing import stamps
 from schemas.ingest import CaptureReason, Compression
 from udfs.capture.files import open_source
 from udfs.capture.records import Cursor
-from udfs.passes.extract import extract_splits
-from udfs.passes.options import IngestOptions
+from udfs.ingest.captures import split
+from udfs.ingest.extract import extract_splits
+from udfs.ingest.options import IngestOptions
 
 OPTIONS = IngestOptions()
 MIB = 1 << 20

@@ -24,9 +24,9 @@ from wiretap import (
     tcp,
 )
 
-from jobs.engine.in_process import InProcess
+from jobs.engines.in_process import InProcess
 from schemas.tables import INGESTED
-from udfs.passes.options import IngestOptions
+from udfs.ingest.options import IngestOptions
 from udfs.tcp.overlap import Overlap
 
 MEMORY = 50

@@ -19,7 +19,7 @@ from scene import guid
 from tiers import merge_needs
 
 from schemas.tables import REPLAYED
-from udfs.derive.replay import marks
+from udfs.replay.order import marks
 
 S = 1 << 62
 MS = 1_000_000

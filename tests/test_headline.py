@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from jobs.app.config import DEFAULTS
-from jobs.app.errors import UsageError
-from jobs.app.names import Names
-from jobs.engine.in_process import InProcess
-from jobs.steps import page
-from jobs.steps.headline import Period, headline, headline_figures
+from jobs.cli.config import DEFAULTS
+from jobs.cli.errors import UsageError
+from jobs.cli.names import Names
+from jobs.commands import page
+from jobs.commands.headline import Period, headline, headline_figures
+from jobs.engines.in_process import InProcess
 from schemas.outcomes import Outcome
 
 NOWHERE = {

@@ -18,9 +18,9 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from test_local_commits import HOSTILE
 from warehouses import config, rows
 
-from jobs.app.capture_listing import capture_files, stamps
+from jobs.cli.capture_listing import capture_files, stamps
+from jobs.commands import maintain, nightly, repair, report, status, unchanged_run
 from jobs.simulator import build
-from jobs.steps import maintain, nightly, repair, report, status, unchanged_run
 from schemas.messages import MESSAGES
 from schemas.tables import TABLES
 

@@ -9,12 +9,12 @@ from unittest import mock
 import pytest
 from test_local_commits import any_rows
 
-from jobs.app import capture_listing
-from jobs.app.capture_listing import stamps
-from jobs.app.config import Config
-from jobs.steps import in_memory
-from jobs.warehouse import local_commits
-from jobs.warehouse.store import Warehouse
+from jobs.cli import capture_listing
+from jobs.cli.capture_listing import stamps
+from jobs.cli.config import Config
+from jobs.commands import in_memory
+from jobs.tables import local_commits
+from jobs.tables.store import Warehouse
 from schemas.ingest import PACKETS
 from udfs.capture.files import content_bytes
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from replay_tables import T0, Tables, replay
 
-from udfs.replay.incidents import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
+from udfs.replay.incidents.stories import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
 
 BEGAN = datetime(2026, 3, 2, 18, tzinfo=UTC)
 FIRST = 1_772_474_400 << 32 | 1

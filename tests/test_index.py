@@ -15,8 +15,8 @@ from wiretap import BILLION, Record, pcap, pcap_header, pcapng
 from schemas.ingest import CaptureReason, CaptureStatus, Compression
 from udfs.capture import files
 from udfs.capture.records import Cursor
-from udfs.passes import index
-from udfs.passes.options import IngestOptions
+from udfs.ingest import index
+from udfs.ingest.options import IngestOptions
 
 
 def index_file(path: Path, *, split_bytes: int = 3_000) -> Row:

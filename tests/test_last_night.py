@@ -14,14 +14,14 @@ import pytest
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, config
 
-from jobs.app.capture_listing import Stamp, capture_files, stamps
-from jobs.app.command import Summary
-from jobs.app.config import Config
-from jobs.app.spark_session import FOR_FEW_ROWS, session_settings
-from jobs.steps import nightly, unchanged_run
-from jobs.warehouse import log, publish_lock
-from jobs.warehouse.log import Commit
-from jobs.warehouse.store import Warehouse
+from jobs.cli.capture_listing import Stamp, capture_files, stamps
+from jobs.cli.command import Summary
+from jobs.cli.config import Config
+from jobs.cli.spark_session import FOR_FEW_ROWS, session_settings
+from jobs.commands import nightly, unchanged_run
+from jobs.tables import log, publish_lock
+from jobs.tables.log import Commit
+from jobs.tables.store import Warehouse
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.ingest import PACKETS
 from schemas.replay import VERDICTS
@@ -51,7 +51,7 @@ def test_it_needs_no_java(orders: tuple[Path, Summary], tmp_path: Path) -> None:
     options.write_text("[report]\nsince = 'last'\n")
     night = ["--captures", str(CAPTURES / "orders.pcapng"), "--warehouse", str(orders[0]), "--config", str(options)]
     done = subprocess.run(
-        [sys.executable, "-m", "jobs.cli", "nightly", "--json", "--fail-on", "duplicate", *night],
+        [sys.executable, "-m", "jobs.main", "nightly", "--json", "--fail-on", "duplicate", *night],
         env=os.environ | {"JAVA_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
@@ -113,7 +113,7 @@ def test_a_table_written_to_meanwhile_leaves_the_night_unknown(
     spark: SparkSession, orders: tuple[Path, Summary], again: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[str] = []
-    monkeypatch.setattr("jobs.steps.unchanged_run.write_text", lambda place, _: written.append(place))
+    monkeypatch.setattr("jobs.commands.unchanged_run.write_text", lambda place, _: written.append(place))
     with publish_lock.hold(Warehouse.of(spark, again), again.claim_seconds) as (warehouse, lock):
         unchanged_run.remember(warehouse, again, {}, orders[1])
         assert written == [f"{orders[0]}/last_night.json"]

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, config
 
-from jobs.steps import nightly
+from jobs.commands import nightly
 
 _LISTENING = "0A"
 _SAMPLES_S = 0.2

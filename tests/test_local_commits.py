@@ -25,17 +25,17 @@ from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 from table_frames import sorted_rows
 
-from jobs.app.errors import ConflictError, JobError
-from jobs.warehouse import local_commits, local_files, log
-from jobs.warehouse.local_files import Share, reading_files, reading_frames
-from jobs.warehouse.spark_rows import collect, to_spark
-from jobs.warehouse.store import Warehouse
-from jobs.warehouse.tables import Tables
+from jobs.cli.errors import ConflictError, JobError
+from jobs.tables import local_commits, local_files, log
+from jobs.tables.declared import Tables
+from jobs.tables.local_files import Share, reading_files, reading_frames
+from jobs.tables.spark_rows import collect, to_spark
+from jobs.tables.store import Warehouse
 from schemas.ingest import STREAM_GAPS
 from schemas.replay import VERDICTS
 from schemas.table import LONG, Column, Table
 from schemas.tables import TABLES
-from udfs.derive.frames import to_arrow, to_frame
+from udfs.frames.derivation import to_arrow, to_frame
 
 
 def held() -> None:
@@ -303,8 +303,8 @@ import sys
 sys.path[:0] = sys.argv[2:]
 from random import Random
 from test_local_commits import any_rows
-from jobs.app.errors import JobError
-from jobs.warehouse import local_commits
+from jobs.cli.errors import JobError
+from jobs.tables import local_commits
 from schemas.ingest import STREAM_GAPS
 try:
     local_commits.write(sys.argv[1], STREAM_GAPS, any_rows(Random(1), STREAM_GAPS, 1), lambda: None)

@@ -17,13 +17,13 @@ from pyspark.sql import SparkSession
 from warehouses import CAPTURES, config, looked_at
 from warehouses import rows as rows_of_night
 
-from jobs import cli
-from jobs.app.capture_listing import stamps
-from jobs.app.names import Names
-from jobs.engine.in_process import InProcess
+from jobs import main as cli
+from jobs.cli.capture_listing import stamps
+from jobs.cli.names import Names
+from jobs.commands import nightly, page
+from jobs.commands.look import derive_tables
+from jobs.engines.in_process import InProcess
 from jobs.simulator import simulate
-from jobs.steps import nightly, page
-from jobs.steps.look import derive_tables
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
@@ -37,7 +37,7 @@ JUDGED = (VERDICTS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS, TRANSACT
 _NO_SPARK = """
 import sys
 sys.modules["pyspark"] = sys.modules["py4j"] = None
-from jobs.cli import main
+from jobs.main import main
 sys.exit(main(sys.argv[1:]))
 """
 

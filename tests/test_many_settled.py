@@ -11,11 +11,11 @@ from histories import History, differences
 from test_audit import held, rows, write
 from warehouses import config
 
-from jobs.engine import in_process, on_spark
+from jobs.commands import audit, replay
+from jobs.engines import in_process, on_spark
 from jobs.simulator import simulate
-from jobs.steps import audit, replay
-from jobs.warehouse.log import Commit, last_with_rows_of
-from jobs.warehouse.store import Memory, Warehouse
+from jobs.tables.log import Commit, last_with_rows_of
+from jobs.tables.store import Memory, Warehouse
 from schemas.ingest import PACKETS
 from schemas.tables import REPLAYED
 

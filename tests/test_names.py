@@ -7,12 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 from warehouses import config
 
-from jobs.app.errors import UsageError
-from jobs.app.names import Names
-from jobs.steps import unchanged_run
-from jobs.steps.nightly import create_names_view
-from jobs.steps.summary import with_names
-from jobs.warehouse.store import Warehouse
+from jobs.cli.errors import UsageError
+from jobs.cli.names import Names
+from jobs.commands import unchanged_run
+from jobs.commands.nightly import create_names_view
+from jobs.commands.summary import with_names
+from jobs.tables.store import Warehouse
 
 GUID = "0a1b2c3d-0000-4000-8000-00000000000f"
 QUEUE = "DIRECT=OS:hq\\private$\\Orders"

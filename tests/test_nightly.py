@@ -14,14 +14,14 @@ from test_damage import captured
 from warehouses import CAPTURES, all_rows, config, in_duckdb, rows
 from wiretap import damaged
 
-from jobs.app import command
-from jobs.app.capture_listing import stamps
-from jobs.app.command import Summary
-from jobs.app.errors import UsageError
-from jobs.app.summary_text import for_people
+from jobs.cli import command
+from jobs.cli.capture_listing import stamps
+from jobs.cli.command import Summary
+from jobs.cli.errors import UsageError
+from jobs.cli.summary_text import for_people
+from jobs.commands import decode, in_memory, ingest, nightly
+from jobs.commands.headline import NOT_TOLD
 from jobs.simulator import CAPTURE_PREFIX, simulate
-from jobs.steps import decode, in_memory, ingest, nightly
-from jobs.steps.headline import NOT_TOLD
 from schemas.history import MESSAGE_HISTORY
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.outcomes import Outcome, count_column

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from warehouses import in_duckdb
 from weeks import write_nights
 
-from jobs.warehouse.chosen import ask, chosen_warehouse
+from jobs.tables.chosen import ask, chosen_warehouse
 from schemas.replay import Verdict
 
 mpl.use("agg")  # draws without a screen

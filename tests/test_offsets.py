@@ -12,7 +12,7 @@ from table_frames import rows_of
 
 from jobs.simulator import simulate
 from schemas.ingest import CAPTURES, PACKETS
-from udfs.derive.conversations.offsets import find_neighbours, find_offsets, find_shared_streams, find_spans
+from udfs.replay.order.offsets import find_neighbours, find_offsets, find_shared_streams, find_spans
 
 SECOND = 1_000_000_000
 Times = dict[str, tuple[int, int]]

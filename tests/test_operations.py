@@ -19,22 +19,22 @@ from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, rows, without_spark
 from warehouses import config as any_config
 
-from jobs.app.config import Config
-from jobs.app.errors import ConflictError, JobError, UsageError
-from jobs.ingestion import flow
-from jobs.steps import ingest, maintain, nightly, repair, replay, status
-from jobs.steps.maintain import without_outdated_states
-from jobs.warehouse import local_commits, local_files, log, publish_lock
-from jobs.warehouse.provenance import derive
-from jobs.warehouse.running import Mark
-from jobs.warehouse.store import Warehouse
-from jobs.warehouse.tables import Tables
+from jobs.cli.config import Config
+from jobs.cli.errors import ConflictError, JobError, UsageError
+from jobs.commands import ingest, maintain, nightly, repair, replay, status
+from jobs.commands.maintain import without_outdated_states
+from jobs.tables import local_commits, local_files, log, publish_lock
+from jobs.tables.declared import Tables
+from jobs.tables.provenance import derive
+from jobs.tables.running import Mark
+from jobs.tables.store import Warehouse
 from schemas.history import MESSAGE_HISTORY
 from schemas.ingest import INTERNAL_CONNECTIONS, PACKETS, STREAM_GAPS
 from schemas.replay import SEQUENCES
 from schemas.table import Table
 from schemas.tables import REPLAYED, TABLES
-from udfs.derive.tables import schema_of
+from udfs.frames.tables import schema_of
+from udfs.ingest import flow
 
 GAP = pl.DataFrame([("s", 1, 2)], schema_of(STREAM_GAPS.arrow), orient="row")
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
@@ -344,7 +344,7 @@ def test_a_table_that_another_run_is_making_is_waited_for(
             shutil.rmtree(tmp_path / STREAM_GAPS.name)
             Warehouse(spark, str(tmp_path)).create(STREAM_GAPS)
 
-    monkeypatch.setattr("jobs.warehouse.tables.time", SimpleNamespace(sleep=meanwhile))
+    monkeypatch.setattr("jobs.tables.declared.time", SimpleNamespace(sleep=meanwhile))
     tables = Warehouse(spark, str(tmp_path))
     if made:
         tables.create(STREAM_GAPS)

@@ -19,8 +19,8 @@ from tiers import seeds
 
 from schemas.outcomes import LOST, Outcome, count_column
 from schemas.replay import BOTH_SCOPES, Reading, Scope, Verdict
-from udfs.derive.books import balance_arrivals, balance_numbers
-from udfs.derive.outcomes.slots import cut_packets
+from udfs.replay.outcomes.plain import cut_packets
+from udfs.report.books import balance_arrivals, balance_numbers
 from udfs.tcp.direction import Direction
 from udfs.tcp.overlap import acked_bytes
 

@@ -28,7 +28,7 @@ from pages import (
     report,
 )
 
-from jobs.app.logs import printable
+from jobs.cli.logs import printable
 
 
 @pytest.fixture(scope="module")

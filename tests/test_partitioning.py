@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
-from jobs.warehouse.spark_rows import timestamp
+from jobs.tables.spark_rows import timestamp
 
 _SIDES_ARE_COALESCED_APART = {
     "spark.sql.shuffle.partitions": "8",

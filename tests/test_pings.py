@@ -28,9 +28,9 @@ from wiretap import (
     udp,
 )
 
-from jobs.app.summary_text import for_people
-from jobs.engine.in_process import InProcess
-from jobs.steps import look
+from jobs.cli.summary_text import for_people
+from jobs.commands import look
+from jobs.engines.in_process import InProcess
 from schemas.ingest import CAPTURES
 from udfs.network.dissect import find_segments
 

@@ -9,16 +9,16 @@ import pytest
 from pyspark.sql import SparkSession
 from test_local_commits import HOSTILE
 
-from jobs.app import command
-from jobs.app.command import Summary
-from jobs.app.config import Config
-from jobs.app.errors import JobError, UsageError
-from jobs.app.logs import printable, progress
-from jobs.engine.on_spark import OnSpark
-from jobs.replaying.decoding import decode_table
-from jobs.warehouse.store import Warehouse
+from jobs.cli import command
+from jobs.cli.command import Summary
+from jobs.cli.config import Config
+from jobs.cli.errors import JobError, UsageError
+from jobs.cli.logs import printable, progress
+from jobs.engines.on_spark import OnSpark
+from jobs.tables.store import Warehouse
 from schemas.ingest import PACKETS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAME_COLUMNS
+from udfs.decode.flow import decode_table
 from udfs.msmq.pseudonyms import pseudonymize, pseudonymize_columns
 
 KEY = "a secret of the operators"

@@ -16,13 +16,13 @@ from typing import Any, cast
 
 import pytest
 
-from jobs.app.errors import ConflictError, JobError
-from jobs.warehouse import lock_state, publish_lock
-from jobs.warehouse.lock_state import LockState
-from jobs.warehouse.log import SET_PROPERTIES, Commit, rows_version
-from jobs.warehouse.publish_lock import PublishLock, restore_target
-from jobs.warehouse.running import Mark
-from jobs.warehouse.tables import POLL_S
+from jobs.cli.errors import ConflictError, JobError
+from jobs.tables import lock_state, publish_lock
+from jobs.tables.declared import POLL_S
+from jobs.tables.lock_state import LockState
+from jobs.tables.log import SET_PROPERTIES, Commit, rows_version
+from jobs.tables.publish_lock import PublishLock, restore_target
+from jobs.tables.running import Mark
 from schemas.ingest import CAPTURES, PACKETS, STREAMS
 from schemas.messages import MESSAGES
 from schemas.table import Table
@@ -247,7 +247,7 @@ def test_runs_at_once_some_of_them_killed_end_as_one(
     """Three runs into an empty folder, in a random order of their accesses; some end at a random one of these."""
     rng = random.Random(seed)
     schedule = Schedule(rng)
-    monkeypatch.setattr("jobs.warehouse.publish_lock.time.sleep", lambda _: schedule.point())
+    monkeypatch.setattr("jobs.tables.publish_lock.time.sleep", lambda _: schedule.point())
     runs = [Run(warehouse, schedule.point, lossy=seed) for _ in range(3)]
     schedule.kill = {number: rng.randrange(1, 80) for number in range(3) if rng.random() < 0.5}
 
@@ -276,7 +276,7 @@ def test_a_run_that_was_taken_for_dead_stops_when_it_wakes_up(
         if holders and holders[0] == holder(warehouse):
             warehouse.now += seconds
 
-    monkeypatch.setattr("jobs.warehouse.publish_lock.time.sleep", sleep)
+    monkeypatch.setattr("jobs.tables.publish_lock.time.sleep", sleep)
     runs = [Run(warehouse, schedule.point) for _ in range(3)]
     schedule.freeze = {0: rng.randrange(1, 60)}
     schedule.on_freeze = lambda: holders.append(holder(warehouse))
@@ -380,7 +380,7 @@ def test_a_table_that_cannot_be_restored_is_named(warehouse: Warehouse, monkeypa
 
 def test_a_process_of_this_machine_that_is_killed_is_known_to_be_dead(tmp_path: Path) -> None:
     """Whatever namespace it had its number in: the lock of its file ends with it. Elsewhere that proves nothing."""
-    file, marking = tmp_path / "running.lock", "from jobs.warehouse.running import Mark; from pathlib import Path; "
+    file, marking = tmp_path / "running.lock", "from jobs.tables.running import Mark; from pathlib import Path; "
     marking += "print(Mark(Path(sys.argv[1])).take(), flush=True); input()"
     mark, nowhere = Mark(file), Mark(tmp_path / "no such folder" / "running.lock")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -433,7 +433,7 @@ def test_a_run_of_this_machine_that_is_silent_but_there_is_waited_for(
             run.lock.release()
             run.mark.free()
 
-    monkeypatch.setattr("jobs.warehouse.publish_lock.time.sleep", sleep)
+    monkeypatch.setattr("jobs.tables.publish_lock.time.sleep", sleep)
     other.lock.acquire()
     assert other.lock.rolled_back == []
 

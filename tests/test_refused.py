@@ -14,11 +14,11 @@ from deltalake import DeltaTable, Field, write_deltalake
 from test_local_commits import any_rows
 from warehouses import CAPTURES, config, without_spark
 
-from jobs.app.errors import JobError, UsageError
-from jobs.steps import decode, ingest, maintain, nightly, repair, replay, report, status
-from jobs.warehouse import local_commits, log, publish_lock
-from jobs.warehouse.own_tables import require_own
-from jobs.warehouse.tables import DECLARATION
+from jobs.cli.errors import JobError, UsageError
+from jobs.commands import decode, ingest, maintain, nightly, repair, replay, report, status
+from jobs.tables import local_commits, log, publish_lock
+from jobs.tables.declared import DECLARATION
+from jobs.tables.own_tables import require_own
 from schemas.ingest import BOOKS, INTERNAL_CONNECTIONS, PACKETS, STREAMS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.messages import MESSAGES

@@ -12,7 +12,7 @@ from replay_tables import T0, Replayed, Row, Tables, attributes_of, fates, repla
 from table_frames import sorted_rows
 
 from schemas.replay import Reading, Scope
-from udfs.replay import groups
+from udfs.frames import groups
 
 # --- the documents' trace and a reviewed sequence ---------------------------------------------------------------------
 

@@ -16,16 +16,16 @@ from tiers import merge_needs
 from warehouses import config
 from weeks import write_empty, write_nights
 
-from jobs.app.config import Config
-from jobs.app.errors import JobError, UsageError
-from jobs.app.names import Names
-from jobs.app.text_files import write_text
-from jobs.engine.on_spark import OnSpark
+from jobs.cli.config import Config
+from jobs.cli.errors import JobError, UsageError
+from jobs.cli.names import Names
+from jobs.cli.text_files import write_text
+from jobs.commands import page, report
+from jobs.engines.on_spark import OnSpark
 from jobs.report_page import render
 from jobs.report_page.arrange import shows, witnesses
-from jobs.steps import page, report
-from jobs.warehouse.store import Warehouse
-from udfs.derive.report.rows import Row
+from jobs.tables.store import Warehouse
+from udfs.report.rows import Row
 
 
 @pytest.mark.parametrize("of_one", merge_needs([False], [False, True]))

@@ -7,16 +7,15 @@ import polars as pl
 import pytest
 from table_frames import arrival, empty, message, rows_of
 
-from jobs.engine.in_process import InProcess
-from jobs.reporting import balancing
-from jobs.reporting.flow import REPORTED, collect, read_few
+from jobs.engines.in_process import InProcess
 from schemas.incidents import INCIDENTS, WORST_FIRST
 from schemas.ingest import BOOKS, CAPTURES, Book
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, Verdict
-from udfs.derive.frames import Frames
-from udfs.derive.report import findings, messages, period, pictures, sessions, summary
-from udfs.derive.report.page import WITNESSES, proofs, witness_columns, witness_keys
+from udfs.frames.derivation import Frames
+from udfs.report import balancing, findings, messages, period, pictures, sessions, summary
+from udfs.report.flow import REPORTED, collect, read_few
+from udfs.report.page import WITNESSES, proofs, witness_columns, witness_keys
 
 SINCE = datetime(2026, 3, 3, tzinfo=UTC)
 BEFORE, AFTER = SINCE - timedelta(hours=1), SINCE + timedelta(hours=1)

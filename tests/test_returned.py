@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
-from udfs.derive.facts.receivers import returned_messages
+from udfs.replay.findings.receivers import returned_messages
 
 AT = datetime(2026, 3, 2, tzinfo=UTC)
 NAMED = r"33333333-0000-0000-0000-000000000000\7"

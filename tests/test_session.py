@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from document import template
 
-from jobs import cli
-from jobs.app import command, spark_output, spark_session
-from jobs.app.code_version import VERSION
-from jobs.app.command import Summary
-from jobs.app.command_line import command_parser
-from jobs.app.config import DEFAULTS, Config
+from jobs import main as cli
+from jobs.cli import command, spark_output, spark_session
+from jobs.cli.code_version import VERSION
+from jobs.cli.command import Summary
+from jobs.cli.command_line import command_parser
+from jobs.cli.config import DEFAULTS, Config
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_jvm_that_does_not_start_has_its_last_lines_shown(tmp_path: Path, verb
     java.write_text("#!/bin/sh\necho 'no room' >&2\nexit 1\n")
     java.chmod(0o755)
     environment = {**os.environ, "JAVA_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
-    command = [sys.executable, "-m", "jobs.cli", "report", "--warehouse", str(tmp_path / "w"), *verbose]
+    command = [sys.executable, "-m", "jobs.main", "report", "--warehouse", str(tmp_path / "w"), *verbose]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
     assert not done.stdout
@@ -98,8 +98,8 @@ def test_a_jvm_that_ran_out_of_memory_is_told_with_a_cure(
 
 _PRINTING = """
 import sys
-from jobs.app.spark_output import keep_output
-from jobs.app.spark_session import open_session
+from jobs.cli.spark_output import keep_output
+from jobs.cli.spark_session import open_session
 print("before")
 spark = open_session("printing", verbose=bool(int(sys.argv[1])))
 spark._jvm.System.out.println("as VACUUM does")

@@ -12,11 +12,11 @@ from plain_replay import CLOCK_STEP
 from tiers import merge_needs, seeds
 from warehouses import config, looked_at
 
-from jobs.app.names import Names
+from jobs.cli.names import Names
+from jobs.commands import page
+from jobs.commands.summary import summary
 from jobs.simulator import TRUTH, demo, simulate
 from jobs.simulator.branches import Trouble
-from jobs.steps import page
-from jobs.steps.summary import summary
 from schemas.replay import FindingKind as K
 
 of_morning = cache(told)

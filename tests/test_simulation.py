@@ -16,7 +16,7 @@ from pipeline import WHOLE, ingest
 from plain_replay import Night, Row, differences, read
 from tiers import merge_needs
 
-from jobs import cli
+from jobs import main as cli
 from jobs.simulator import START_NS, simulate
 from jobs.simulator.branches import TROUBLES, Trouble
 from jobs.simulator.events import SECOND, Action

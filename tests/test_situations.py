@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pytest
 from warehouses import config
 
-from jobs.app.summary_text import for_people
-from jobs.steps import look
+from jobs.cli.summary_text import for_people
+from jobs.commands import look
 
 CAPTURES = Path(__file__).parent / "captures" / "reports"
 _FIRST_LINES = 5

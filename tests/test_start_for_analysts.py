@@ -18,7 +18,7 @@ LOST, HISTORY = BLOCKS[:4], BLOCKS[4:]
 def asked_of(spark: SparkSession, demo: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Runs a block in the repository after `make run`; its session of Spark is a new one of the tests' own."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("jobs.app.spark_session.open_session", lambda _: spark.newSession())
+    monkeypatch.setattr("jobs.cli.spark_session.open_session", lambda _: spark.newSession())
 
     def run(block: str) -> None:
         assert "out/warehouse" in block

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, config
 
-from jobs.app.spark_session import ONE_COMPILER
-from jobs.steps import nightly
+from jobs.cli.spark_session import ONE_COMPILER
+from jobs.commands import nightly
 
 ROOT = Path(__file__).parents[1]
 CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -96,7 +96,7 @@ def test_all_of_the_zip_can_be_read_from_it(tmp_path: Path) -> None:
     environment = CLEAN | {"PYTHONPATH": str(archive)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert "jobs.steps.nightly" in modules
+    assert "jobs.commands.nightly" in modules
 
 
 @pytest.mark.spark

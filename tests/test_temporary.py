@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.app import temporary
+from jobs.cli import temporary
 
-_MAKING = "from jobs.app.temporary import private_folder; print(private_folder(), flush=True); input()"
+_MAKING = "from jobs.cli.temporary import private_folder; print(private_folder(), flush=True); input()"
 
 
 @pytest.fixture(autouse=True)

@@ -17,9 +17,9 @@ from night_truth import STORIES
 from tiers import seeds
 from warehouses import config, looked_at
 
-from jobs.engine.in_process import InProcess
+from jobs.commands.summary import summary
+from jobs.engines.in_process import InProcess
 from jobs.simulator import CAPTURE_PREFIX, demo, simulate
-from jobs.steps.summary import summary
 from schemas.incidents import INCIDENTS
 from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, NOT_KNOWN, OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, VERDICTS

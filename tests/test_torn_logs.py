@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from test_local_commits import any_rows
 from warehouses import CAPTURES, all_rows, config, rows, without_spark
 
-from jobs.app.command import Summary
-from jobs.app.errors import JobError
-from jobs.steps import in_memory, maintain, nightly, repair, report, status
-from jobs.warehouse import local_commits, log, publish_lock
-from jobs.warehouse.log import DamagedError
-from jobs.warehouse.publish_lock import require_whole
-from jobs.warehouse.store import Warehouse
+from jobs.cli.command import Summary
+from jobs.cli.errors import JobError
+from jobs.commands import in_memory, maintain, nightly, repair, report, status
+from jobs.tables import local_commits, log, publish_lock
+from jobs.tables.log import DamagedError
+from jobs.tables.publish_lock import require_whole
+from jobs.tables.store import Warehouse
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.ingest import PACKETS, STREAM_GAPS
 from schemas.messages import DECODED_TABLES, MESSAGES

@@ -18,7 +18,7 @@ from tiers import merge_needs
 from warehouses import derived
 from wiretap import ethernet, fragments4, ipv4, pcap, records, tcp, udp
 
-from jobs import cli
+from jobs import main as cli
 from jobs.simulator import simulate
 from jobs.simulator.encapsulations import ENCAPSULATIONS as FORMS
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS
@@ -122,7 +122,7 @@ def test_the_segments_of_all_forms_are_those_of_the_plain_frames(
 ) -> None:
     found = segments_in(in_form(form, frames), FORMS[form].link_type)
     if form in ("vxlan_fragments", "geneve_fragments"):
-        assert len(found) < len(plain)  # `udfs.passes.defragment` adds the others
+        assert len(found) < len(plain)  # `udfs.ingest.defragment` adds the others
         assert Counter(found) <= Counter(plain)
     else:
         assert found == (plain if form != "vxlan_and_plain" else [one for each in plain for one in (each, each)])

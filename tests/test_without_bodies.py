@@ -21,13 +21,13 @@ from tiers import merge_needs
 from warehouses import config
 from wiretap import Record, Sent, conversation, ethernet, fragments4, pcap, tcp
 
-from jobs.engine.in_process import InProcess
+from jobs.commands import ingest
+from jobs.engines.in_process import InProcess
 from jobs.simulator import build
-from jobs.steps import ingest
 from schemas.ingest import PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.tables import INGESTED
+from udfs.ingest.options import IngestOptions
 from udfs.msmq.without_bodies import drop_bodies
-from udfs.passes.options import IngestOptions
 
 
 def nested(n: int) -> bytes:

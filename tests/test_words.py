@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.app.config import DECLARED
+from jobs.cli.config import DECLARED
 from schemas.history import MESSAGE_HISTORY
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.ingest import QUARANTINE, CaptureReason, FrameReason, FramingReason, TcpReason

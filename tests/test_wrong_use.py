@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import msmq_replay
-from jobs.app import command
-from jobs.app.command import Summary
-from jobs.app.config import DECLARED, Config, parse_time
-from jobs.app.errors import UsageError
-from jobs.steps import simulate
+from jobs.cli import command
+from jobs.cli.command import Summary
+from jobs.cli.config import DECLARED, Config, parse_time
+from jobs.cli.errors import UsageError
+from jobs.commands import simulate
 
 _VALUES = (
     *("true", "5", "-1", "0", "1", "65536", "9223372036854775807", "-9223372036854775808", "9" * 40, "1.5", "-0.0"),
@@ -99,7 +99,7 @@ def test_what_ends_a_run_from_outside_is_a_sentence(
 
 
 def test_a_summary_that_cannot_be_printed_is_a_sentence(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "jobs.cli", "simulate", "--messages", "1", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "jobs.main", "simulate", "--messages", "1", "--out", str(tmp_path / "out")]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1
@@ -120,7 +120,7 @@ def test_captures_that_cannot_be_written_are_a_sentence(tmp_path: Path, capsys: 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_interrupted_prints_no_traceback(tmp_path: Path, number: int) -> None:
-    command = [sys.executable, "-m", "jobs.cli", "simulate", "--out", str(tmp_path / "out"), "--messages", "1000000"]
+    command = [sys.executable, "-m", "jobs.main", "simulate", "--out", str(tmp_path / "out"), "--messages", "1000000"]
     heeded = partial(signal.signal, signal.SIGINT, signal.default_int_handler)  # as the tests may be told to ignore it
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeded)  # noqa: PLW1509 - the child changes one signal
     assert process.stderr is not None
@@ -134,7 +134,7 @@ def test_a_run_that_is_interrupted_before_it_has_begun_prints_no_traceback(monke
     def interrupted() -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("jobs.cli.main", interrupted)
+    monkeypatch.setattr("jobs.main.main", interrupted)
     with pytest.raises(SystemExit) as ended:
         msmq_replay.script()
     assert ended.value.code == 130

@@ -7,16 +7,16 @@ from typing import Any, cast
 import duckdb
 from deltalake import DeltaTable
 
-from jobs.app.capture_listing import capture_files, stamps
-from jobs.app.config import Config
-from jobs.engine.in_process import InProcess
-from jobs.steps.look import derive_tables
-from jobs.warehouse.store import Warehouse
+from jobs.cli.capture_listing import capture_files, stamps
+from jobs.cli.config import Config
+from jobs.commands.look import derive_tables
+from jobs.engines.in_process import InProcess
+from jobs.tables.store import Warehouse
 from schemas.history import MESSAGE_HISTORY, SQL
 from schemas.ingest import INTERNAL_CONNECTIONS
 from schemas.table import Table
 from schemas.tables import TABLES
-from udfs.derive.frames import Frames
+from udfs.frames.derivation import Frames
 
 CAPTURES = Path(__file__).parent / "captures"
 

@@ -13,11 +13,11 @@ from night_truth import STORIES
 from warehouses import derived
 
 from jobs.simulator import demo, simulate
-from jobs.warehouse import local_commits
-from jobs.warehouse.tables import DECLARATION
+from jobs.tables import local_commits
+from jobs.tables.declared import DECLARATION
 from schemas.table import Table
 from schemas.tables import TABLES
-from udfs.derive.frames import Frames, to_arrow
+from udfs.frames.derivation import Frames, to_arrow
 
 TROUBLED = {0: "both", 16: "both"}
 """Nights with messages lost, stuck, repeated and expired."""

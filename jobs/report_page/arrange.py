@@ -5,18 +5,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from jobs.app.code_version import VERSION
-from jobs.app.config import DECLARED, DEFAULTS, Config
-from jobs.app.summary_text import harm_of
+from jobs.cli.code_version import VERSION
+from jobs.cli.config import DECLARED, DEFAULTS, Config
+from jobs.cli.summary_text import harm_of
 from jobs.report_page.messages import Machines, is_direct, saved, severity
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, MEANING, Outcome, count_column
 from schemas.replay import ACCEPTING, FindingKind, Reason, Severity, Verdict
-from udfs.derive.outcomes.counts import NOT_READ
-from udfs.derive.report.messages import ACCEPTED, FATES
-from udfs.derive.report.period import Steps
-from udfs.derive.report.rows import SEVERITIES, Row, Rows
-from udfs.replay.advice import machines_of
+from udfs.replay.incidents.advice import machines_of
+from udfs.replay.outcomes.counts import NOT_READ
+from udfs.report.messages import ACCEPTED, FATES
+from udfs.report.period import Steps
+from udfs.report.rows import SEVERITIES, Row, Rows
 
 Proof = Callable[..., Rows]
 """A function that `witnesses` returns."""

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from schemas.outcomes import LOSS_UNKNOWN, Outcome
 from schemas.replay import Severity
-from udfs.derive.report.messages import ACCEPTED
-from udfs.derive.report.rows import Row, Rows
+from udfs.report.messages import ACCEPTED
+from udfs.report.rows import Row, Rows
 
 SAVED = {
     "outcome": "outcome",

@@ -15,8 +15,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from jinja2.filters import do_mark_safe
 
-from jobs.app.logs import in_shell, printable
-from jobs.app.names import Names
+from jobs.cli.logs import in_shell, printable
+from jobs.cli.names import Names
 from jobs.report_page.arrange import short_id
 
 _PAGE = resources.files("jobs.report_page")

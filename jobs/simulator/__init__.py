@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from jobs.app.config import Form
+from jobs.cli.config import Form
 from jobs.simulator import demo
 from jobs.simulator.branches import BRANCHES, RANDOM_FAULTS, SITUATIONS, TROUBLES, Branch, Fault
 from jobs.simulator.capture import SETTLED_NS, Blindness, RingBuffer, Tap

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from jobs.app.config import Form
+from jobs.cli.config import Form
 from jobs.simulator.events import MICROSECOND, SECOND
 from jobs.simulator.renumbered import behind_firewall
 from schemas.wire import TCP_PORT

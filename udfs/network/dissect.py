@@ -2,7 +2,7 @@
 
 Link layers: Ethernet with VLAN tags, Linux cooked v1 and v2, raw IP, BSD loopback; `udfs.network.tunnels` follows other
 ones, and tunnels. IPv4 [RFC 791], IPv6 with extension headers [RFC 8200] and TCP [RFC 9293]. Arrays hold one element
-per frame, so that no Python object is made per frame. `udfs.passes.defragment` reassembles the fragments.
+per frame, so that no Python object is made per frame. `udfs.ingest.defragment` reassembles the fragments.
 """
 
 from collections.abc import Mapping, Sequence

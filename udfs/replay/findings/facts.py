@@ -9,7 +9,7 @@ from datetime import datetime
 from schemas.ingest import Attempt
 from schemas.replay import FindingKind, Severity
 from schemas.wire import QUEUED_CLASS, MessageClass
-from udfs.replay.final_acks import advice_on, reason_of
+from udfs.replay.findings.final_acks import advice_on, reason_of
 from udfs.replay.findings.finding import Told
 from udfs.replay.words import NS, all_counted, class_name, counted, known, one_or_many, tenths, tx_sequence, utc, whole
 

@@ -1,6 +1,6 @@
 """The kinds of findings on messages: repeated, refused or accepted over others, not judged, and what answers say.
 
-A rule reads the columns of an arrival that `udfs.derive.facts.arrivals` finds: those of its verdict, and what compares
+A rule reads the columns of an arrival that `udfs.replay.findings.arrivals` finds: those of its verdict, and what compares
 it with its neighbours.
 """
 
@@ -14,7 +14,7 @@ from schemas.wire import (
     RESEND_INTERVALS_S,
     MessageClass,
 )
-from udfs.replay.final_acks import advice_on, reason_of
+from udfs.replay.findings.final_acks import advice_on, reason_of
 from udfs.replay.findings.finding import Found, Role, Rule
 from udfs.replay.words import all_counted, class_name, number_range, one_or_many, tenths, whole
 

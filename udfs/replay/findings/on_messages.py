@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from schemas.replay import Severity, Verdict
 from schemas.tallies import FINDINGS_ON_MESSAGES
+from udfs.frames.rows import Batches, read_rows, write_rows
 from udfs.replay.findings.finding import Found, Message, Role, Rule, Told, finding_row
 from udfs.replay.findings.messages import RULES
-from udfs.replay.rows import Batches, read_rows, write_rows
 
 _RULE_OF = {rule.kind.value: rule for rule in RULES}
 _ATTEMPTS_SHOWN = 20

@@ -1,0 +1,283 @@
+"""Puts the summary of a run into a few lines for a person: what matters first, one line a figure, no zeros."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jobs.cli.logs import in_shell, printable
+from schemas.incidents import Cause, IncidentOutcome
+from schemas.outcomes import DELIVERED
+
+_COLUMN = 22
+_MOST_NAMED = 6
+_FIRST = (
+    *("unread_frames", "outcomes", "accepted_not_read_messages", "unanswered_pings", "unfit_captures", "incidents"),
+    *("findings", "verdicts", "messages", "captures"),
+)
+"""Figures that come first, in this order."""
+_CALLED = {"accepted_not_read_messages": "not read yet"}
+"""Names of figures in other words."""
+_TIMES = (("from", "first_captured_at"), ("to", "last_captured_at"))
+_IN_OTHERS = {
+    "lost",
+    "lost_by",
+    "stuck",
+    "unacknowledged",
+    "confirmed",
+    "accepted_not_read_since",
+    "period",
+    "senders",
+    "queues",
+    "transactional_messages",
+    "acks",
+    "severities",
+    "findings_by_severity",
+    "worst_incidents",
+    "failed_connections",
+    "books",
+    "seconds",
+}
+"""Figures that the headline or another line holds."""
+
+
+def for_people(summary: Mapping[str, Any]) -> str:
+    """Returns the lines: the headline, if there is one, what happened and what to do, then the figures that are not 0.
+
+    The first five lines are enough to act on the worst that happened. The report comes last, because it is what to open
+    next; the tables are named only where they are elsewhere.
+    """
+    keys = [key for key in summary if key not in (_IN_OTHERS if "headline" in summary else {"books", "seconds"})]
+    report, tables = summary.get("report") or "", summary.get("tables")
+    shown_apart = {"headline", "report"} | ({"tables"} if tables and report.startswith(f"{tables}/") else set())
+    keys = [key for key in keys if key not in shown_apart]
+    keys = sorted(keys, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
+    lines = [printable(line) for line in summary.get("headline", "").splitlines()] + _what_happened(summary)
+    lines += _line_of_books(summary.get("books", {}))
+    for key in keys:
+        text = _LINES.get(key, _plain)(summary[key], summary)
+        if text:
+            first, *more = text.split("\n")
+            lines.append(f"{printable(_CALLED.get(key, key.replace('_', ' '))):<{_COLUMN}}{first}")
+            lines += [f"{'':<{_COLUMN}}{line}" for line in more]
+    if "seconds" in summary:
+        lines.append(f"{'took':<{_COLUMN}}{summary['seconds']} s")
+    if report:
+        lines.append(f"{'report':<{_COLUMN}}{printable(report)}")
+    return "\n".join(lines)
+
+
+def _line_of_books(books: Mapping[str, int]) -> list[str]:
+    """Returns a line only where a book does not balance: that is a failure of the run."""
+    wrong, right = books.get("unbalanced", 0), books.get("balanced", 0)
+    return [f"{'books':<{_COLUMN}}{wrong:,} of {wrong + right:,} do not balance"] if wrong else []
+
+
+def _plain(value: Any, _: Mapping[str, Any]) -> str:
+    """Returns a figure, or the figures of a mapping, the largest first; an empty text for nothing."""
+    if isinstance(value, Mapping):
+        return ", ".join(_first([_named(str(name), one) for name, one in value.items() if one]))
+    if isinstance(value, list):
+        return ", ".join(_first([printable(str(one)) for one in value]))
+    return _number(value) if value else ""
+
+
+def _named(name: str, value: Any) -> str:
+    name = printable(name.replace("_", " "))
+    return f"{_number(value)} {name}" if isinstance(value, int) else f"{name}: {_number(value)}"
+
+
+def _first(named: list[str]) -> list[str]:
+    more = len(named) - _MOST_NAMED
+    return [*named[:_MOST_NAMED], f"and {more} more"] if more > 0 else named
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value))
+
+
+def _messages(messages: int, summary: Mapping[str, Any]) -> str:
+    transactional, acks = summary.get("transactional_messages", 0), sum(summary.get("acks", {}).values())
+    found = [f"{messages:,}", *([f"{transactional:,} of them transactional"] if transactional else [])]
+    return "; ".join([", ".join(found), *([f"{acks:,} acknowledgments"] if acks else [])])
+
+
+def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
+    """Returns a line for each severity, the gravest first; all kinds that are errors or warnings are named."""
+    words = {"error": ("error", "errors"), "warning": ("warning", "warnings"), "info": ("note", "notes")}
+    lines = []
+    for severity, counts in summary.get("findings_by_severity", {}).items():
+        many = sum(counts.values())
+        named = [_named(kind, count) for kind, count in counts.items()]
+        shown = _first(named) if severity == "info" else named
+        lines.append(f"{many:,} {words[severity][many != 1]}: {', '.join(shown)}")
+    return "\n".join(lines) or _plain(kinds, summary)
+
+
+def _not_read(messages: int | None, summary: Mapping[str, Any]) -> str:
+    """Returns how many messages were accepted and not read yet, and since when; says so where nothing reports it."""
+    if messages is None:
+        return "not reported" if summary.get("outcomes") else ""
+    return f"{messages:,} since {summary['accepted_not_read_since']}" if messages else "0"
+
+
+def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:
+    """Returns incidents by outcome, and where those are that were not told."""
+    lines = [_plain({name.value: outcomes.get(name, 0) for name in IncidentOutcome}, summary)]
+    told = len(summary.get("worst_incidents", ()))
+    needing = sum(count for name, count in outcomes.items() if name != IncidentOutcome.REPAIRED.value)
+    if told and needing > told:
+        report = _where_listed(summary)
+        where = f"{report} and in the table incidents" if "tables" in summary else report
+        lines.append(f"{needing - told:,} more that were not repaired are in {where}")
+    return "\n".join(lines)
+
+
+def _where_listed(summary: Mapping[str, Any]) -> str:
+    return "the report" if summary.get("report") or "tables" in summary else "what --out FILE writes"
+
+
+def _what_happened(summary: Mapping[str, Any]) -> list[str]:
+    """Returns lines on each of the worst incidents: what, where, why, and what to do; and on connections that failed.
+
+    A failed connection from or to a sender of an incident is told there.
+    """
+    lines, failed = [], list(summary.get("failed_connections", ()))
+    for number, incident in enumerate(summary.get("worst_incidents", ()), 1):
+        its_own = [one for one in failed if any(_concerns(one, sender["address"]) for sender in incident["addresses"])]
+        failed = [one for one in failed if one not in its_own]
+        first, *more = _lines_of(incident, its_own, _where_listed(summary))
+        lines += [f"{number}. {first}", *(f"   {line}" for line in more)]
+    return lines + [printable(one) for one in failed if one not in summary.get("headline", "")]
+
+
+def _concerns(failed: str, machine: str) -> bool:
+    """Returns whether a sentence on connections that failed is about a machine."""
+    return failed.startswith(f"{machine} could not ") or f" connect to {machine}: " in failed
+
+
+def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Returns how many messages of an incident are lost, stuck and so on, each figure with its word; none that is 0."""
+    waiting = incident["pending"] - incident["stuck_messages"]
+    figures = (
+        (incident["lost_messages"], "lost"),
+        (incident["stuck_messages"], "stuck"),
+        (waiting, "more pending" if incident["stuck_messages"] else "pending"),
+        (incident["unacknowledged"], "never acknowledged"),
+        (incident["unknown"], "unknown"),
+    )
+    return [(many, word) for many, word in figures if many]
+
+
+def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -> list[str]:
+    """Returns what is said of an incident: three lines to act on, then the rest.
+
+    They say what became of messages, where and since when; why, by the gravest finding, and which connections `failed`;
+    and what to do.
+    """
+    named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident)) or incident["outcome"]
+    queues = ", ".join(incident["destination_queues"]) or "a queue that is not named"
+    is_unanswered = bool(incident["unacknowledged"]) or incident["cause"] == Cause.REFUSED_FOR_CAUSE
+    ended = incident["ended_at"]
+    end = {None: "not known whether it goes on: last seen", True: "not over: last seen", False: "over since"}
+    began = incident["began_at"] or "no time known"
+    lines = [f"{named}, {_machines(incident)}, to {queues}, since {began}, {end[incident['ongoing']]} {ended}"]
+    found = [_without_advice(sentence, incident["advice"]) for sentence in incident.get("findings", ())]
+    lines.append(f"Why: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
+    places = ", ".join(map(_called, incident["go_to"]))
+    todo = [f"Go to {places}." if places else "", incident["advice"]]
+    lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
+    lines += [f"Found: {sentence}" for sentence in ([incident["explanation"], *found[1:]] if found else [])]
+    machines = [_machine(one, rules_alone=is_unanswered) for one in incident["addresses"]]
+    lines += [f"Sent from {'; '.join(machines)}"] if machines else []
+    if accepted := incident.get("accepted_from"):
+        each = ", ".join(f"{one['messages']:,} from {_called(one)}" for one in accepted)
+        many = sum(one["messages"] for one in accepted)
+        since = f"Accepted since numbers were used twice, {incident['accepted_since']}"
+        lines.append(f"{since}: {many:,} {'message' if many == 1 else 'messages'} ({each}); {report} lists them")
+    lines += _proof(incident.get("proof", ()), {"accepted": "arrived"} if is_unanswered else {})
+    return [printable(line) for line in lines]
+
+
+def _without_advice(text: str, advice: str) -> str:
+    """Returns a finding without those of its sentences that the advice on its incident has as well."""
+    return " ".join(one for one in re.split(r"(?<=\.) (?=[A-Z])", text) if one not in advice)
+
+
+def _proof(packets: Sequence[Mapping[str, Any]], called: Mapping[str, str]) -> list[str]:
+    """Returns for each capture the frames that prove an incident, what each shows, and how Wireshark shows them.
+
+    Some roles are `called` something else.
+    """
+    frames: dict[str, dict[int, str]] = {}
+    for packet in packets:
+        role = called.get(packet["role"], packet["role"])
+        frames.setdefault(packet["uri"], {})[packet["frame_number"]] = role.replace("_", " ")
+    lines = []
+    for uri, roles in frames.items():
+        named = ", ".join(f"frame {number} ({role})" for number, role in roles.items())
+        lines.append(f"Proof: {named} of {uri}")
+        shown = f"frame.number in {{{', '.join(map(str, roles))}}}"
+        command = f"wireshark -r {in_shell(uri)} -Y '{shown}'"
+        lines.append(f"In Wireshark: {command}" if "://" not in uri else f"Display filter: {shown}")
+    return lines
+
+
+def _machines(incident: Mapping[str, Any]) -> str:
+    """Returns from where to where messages went: names, or addresses, or GUIDs where neither is known."""
+    if names := incident.get("session_names"):
+        return f"{names} ({incident['session_id']})"
+    senders, receivers = ", ".join(one["address"] for one in incident["addresses"]), ", ".join(incident["receivers"])
+    return f"from {senders} to {receivers}" if senders and receivers else str(incident["session_id"])
+
+
+def _called(machine: Mapping[str, Any]) -> str:
+    """Returns an address or a GUID with its name."""
+    return f"{machine['address']} ({machine['name']})" if machine.get("name") else str(machine["address"])
+
+
+def _machine(sender: Mapping[str, Any], *, rules_alone: bool) -> str:
+    """Returns an address with its name, and what was sent from it where that is known.
+
+    `rules_alone`: it was accepted by the rules, and the receiver says nothing of it or the contrary.
+    """
+    text = _called(sender)
+    if sender.get("messages") is not None:
+        messages = "message" if sender["messages"] == 1 else "messages"
+        accepted = f"{sender['accepted']:,} accepted{' by the rules' if rules_alone else ''}"
+        text += f": {sender['messages']:,} {messages} of this incident, {accepted}, "
+        text += f"{sender['lost']:,} lost; first seen {sender['first_seen_at']}"
+    return f"{text}, came later: the suspected copy" if sender["suspected"] else text
+
+
+def _outcomes(counts: Mapping[str, int], summary: Mapping[str, Any]) -> str:
+    """Returns messages by outcome; how many of the delivered are confirmed, where not all are."""
+    named, confirmed = ", ".join(_named(outcome, many) for outcome, many in counts.items()), summary.get("confirmed", 0)
+    delivered = sum(many for outcome, many in counts.items() if outcome in DELIVERED)
+    sure = f"; {f'{confirmed:,}' if confirmed else 'none'} of {delivered:,} delivered confirmed by the receiver"
+    return f"{named}{sure if confirmed < delivered else ''}"
+
+
+def _unfit(unfit: Mapping[str, Any], _: Mapping[str, Any]) -> str:
+    """Returns a line for each of the last captures with something amiss: from when to when it is, and what."""
+    lines = [
+        "".join((one["uri"], *(f", {word} {one[at]}" for word, at in _TIMES if one[at]), ": ", "; ".join(one["amiss"])))
+        for one in unfit["last"][:_MOST_NAMED]
+    ]
+    more = unfit["many"] - len(lines)
+    return "\n".join([*map(printable, lines), *([f"and {more:,} more: see the table captures"] if more else [])])
+
+
+def _unread(captures: Sequence[str], _: Mapping[str, Any]) -> str:
+    """Returns a line for each capture of which frames were not read."""
+    return "\n".join(_first([printable(one) for one in captures]))
+
+
+_LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
+    "unread_frames": _unread,
+    "outcomes": _outcomes,
+    "accepted_not_read_messages": _not_read,
+    "messages": _messages,
+    "findings": _findings,
+    "incidents": _incidents,
+    "unfit_captures": _unfit,
+}

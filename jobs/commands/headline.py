@@ -1,0 +1,261 @@
+"""Puts into one sentence what became of the messages."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from jobs.cli.names import Names
+from schemas.outcomes import DELIVERED, LOST, Outcome
+from udfs.replay.words import counted, one_or_many
+
+NOT_TOLD = (
+    "The literal reading judges arrivals only: verdicts are counted, and a run with --reading conformant tells what "
+    "became of the messages."
+)
+"""The headline under the literal reading."""
+WAITS = "The receiver refuses the pending ones until what comes before them arrives."
+"""What it means that messages are pending."""
+_WORDS = {
+    Outcome.DISPLACED: "displaced",
+    Outcome.GIVEN_UP: "given up",
+    Outcome.PASSED_BY: "passed by",
+    Outcome.NEVER_SEEN: "never seen",
+    Outcome.REFUSED_FOR_CAUSE: "refused for a cause that the receiver named",
+}
+_MACHINES = 3
+"""Machines that the headline names."""
+
+
+class Figure(NamedTuple):
+    """Holds a number of messages, of bytes or of findings, in words and with the list that shows them."""
+
+    number: int
+    words: str
+    rows: str
+    """Where the report lists them: a name of `udfs.report.messages.LISTS`, or a part of the page."""
+    outcome: str = ""
+    """The only one of that list that it counts."""
+
+
+class Period(NamedTuple):
+    """Says what the captures show: from when to when, in ns since 1970, and how many senders and queues."""
+
+    first_ns: int | None = None
+    last_ns: int | None = None
+    senders: int = 0
+    queues: int = 0
+
+
+class Figures(NamedTuple):
+    """Holds the figures of the headline; those that are 0 are left out."""
+
+    lost: int
+    stuck: int
+    unacknowledged: int
+    split: list[Figure]
+    doubts: list[Figure]
+    waiting: list[Figure]
+    """What the receiver waits for, where nothing is lost or stuck that says more."""
+    beside: list[Figure]
+    lost_where: str
+    """Since when and to which queue, in the words of `where`."""
+    stuck_where: str
+    unacknowledged_where: str
+    resent: str
+    """Says whether their sender still sends the messages that were never acknowledged."""
+    sure: str
+    """Says which period, senders and queues the captures show, and how many accepted messages are confirmed."""
+    confirmed: int
+    machines: str
+    """Says where an operator has to go."""
+    nothing_judged: str
+    """Says why, where no message was judged."""
+    undecided: int
+    """Messages that were lost, though nothing tells which: no clock that is compared."""
+
+
+def second(ns: int) -> str:
+    """Returns nanoseconds since 1970 as UTC, to the second."""
+    return f"{datetime.fromtimestamp(ns // 10**9, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def period(first_ns: int, last_ns: int) -> str:
+    """Returns from when to when, in UTC to the second; the date once, if it is the same."""
+    first, last = second(first_ns), second(last_ns)
+    day, _, time = last.partition(" ")
+    return f"{first.removesuffix(' UTC')} to {time if first.startswith(day) else last}"
+
+
+def where(places: Mapping[str, Any], what: str, names: Names) -> str:
+    """Returns since when messages have a fate, `what`, and to which queue the most: of `messages.places`."""
+    since, queue, queues = (places[f"{what}_{part}"] for part in ("since_ns", "queue", "queues"))
+    if not places[what]:
+        return ""
+    name, queue = names.queue(queue), queue or "a queue that is not named"
+    called = f"{name} ({queue})" if name else queue
+    many = "most of them " if queues > 1 else ""
+    return f"{f' since {second(since)}' if since is not None else ''}, {many}to {called}"
+
+
+def headline_figures(
+    outcomes: Mapping[str, int],
+    places: Mapping[str, Any],
+    machines: Sequence[str],
+    names: Names,
+    unread: Sequence[str] = (),
+    *,
+    shown: Period,
+    confirmed: int,
+    not_read: int | None,
+    not_read_since_ns: int | None,
+    missing_bytes: int,
+    unjudged: int,
+    passing_through: int,
+    errors: int,
+    unfit: str = "",
+    failed: Sequence[str] = (),
+) -> Figures:
+    """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
+
+    `outcomes` counts messages by outcome, `places` are `messages.places`, and `machines` those to blame, the worst
+    first; `unread` says of captures which frames were not read; `shown` is what the captures show; `confirmed` counts
+    delivered messages that an acknowledgment confirms; `not_read` those that are accepted and not read yet, since then,
+    None where that is not reported; `unjudged` are transactional messages without a verdict that were not
+    `passing_through`; `errors` are findings of that severity. `unfit` is a sentence on captures from which nothing
+    could be judged: then it is said in place of all doubts. `failed` are sentences on machines that could not connect:
+    the first comes first where no message was judged.
+    """
+    stuck, undecided = places["stuck"], places["undecided"]
+    doubts = (
+        Figure(outcomes.get(Outcome.UNKNOWN, 0), "unknown", "unknown", Outcome.UNKNOWN),
+        Figure(outcomes.get(Outcome.CONTRADICTED, 0), "contradicted by the receiver", "unknown", Outcome.CONTRADICTED),
+        Figure(missing_bytes, "missing bytes" if missing_bytes > 1 else "missing byte", "limits"),
+        Figure(unjudged, "transactional messages not judged", "limits"),
+        Figure(errors, "findings that are errors" if errors > 1 else "finding that is an error", "incidents"),
+    )
+    since = "" if not_read_since_ns is None else f" since {second(not_read_since_ns)}"
+    pending = outcomes.get(Outcome.PENDING, 0)
+    waiting = (
+        Figure(pending, f"pending ({stuck:,} of them stuck)" if stuck else "pending", "pending", Outcome.PENDING),
+        Figure(outcomes.get(Outcome.AWAITED, 0), "awaited", "pending", Outcome.AWAITED),
+    )
+    beside = (
+        Figure(outcomes.get(Outcome.EXPIRED_UNSEEN, 0), "expired unseen", "expired_unseen"),
+        Figure(not_read or 0, f"accepted, not read yet{since}", "sessions"),
+        Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
+        Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
+    )
+    split = _present([Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost", outcome) for outcome in LOST])
+    lost, unacknowledged = sum(one.number for one in split), places["unacknowledged"]
+    in_doubt = Figure(undecided, "more lost, of which nothing compares the clocks, so whose is not known", "unknown")
+    is_bad = bool(lost or stuck or unacknowledged)
+    also = (in_doubt, *doubts[:-1], *waiting, *beside) if is_bad else beside
+    lost_where, stuck_where, unacknowledged_where = (
+        where(places, what, names) for what in ("lost", "stuck", "unacknowledged")
+    )
+    called = [f"{one} ({name})" if (name := names.queue_manager(one)) else one for one in machines[:_MACHINES]]
+    more = len(machines) - _MACHINES
+    to_go = ", ".join(called) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
+    nothing_judged = (
+        "" if sum(outcomes.values()) else unfit or " ".join([*failed[:1], _nothing(passing_through, unread)])
+    )
+    return Figures(
+        lost,
+        stuck,
+        unacknowledged,
+        split,
+        [] if nothing_judged and unfit else _present(doubts),
+        [] if is_bad else _present(waiting),
+        _present(also),
+        lost_where,
+        stuck_where,
+        unacknowledged_where,
+        _resent(places["resent"], unacknowledged),
+        _sure(shown, sum(outcomes.get(outcome, 0) for outcome in (*DELIVERED, Outcome.UNACKNOWLEDGED)), confirmed),
+        confirmed,
+        to_go,
+        nothing_judged,
+        undecided,
+    )
+
+
+def _resent(resent: int, unacknowledged: int) -> str:
+    """Returns how many of the messages that were never acknowledged are still sent again."""
+    if not resent:
+        return ""
+    still = "" if resent == unacknowledged else f" {resent:,} of"
+    return f"; the sender still sends{still} {one_or_many(unacknowledged, 'it', 'them')} again"
+
+
+def _sure(shown: Period, accepted: int, confirmed: int) -> str:
+    """Returns what the captures show, and how many of the accepted messages their receiver confirms, in one line."""
+    said = []
+    if shown.first_ns is not None and shown.last_ns is not None:
+        said.append(period(shown.first_ns, shown.last_ns))
+    if shown.senders:
+        said += [counted(shown.senders, "sender"), counted(shown.queues, "queue")]
+    if accepted:
+        said.append(f"{f'{confirmed:,}' if confirmed else 'none'} of {accepted:,} confirmed by the receiver")
+    line = ", ".join(said)
+    return f"{line[0].upper()}{line[1:]}." if line else ""
+
+
+def _nothing(passing_through: int, unread: Sequence[str]) -> str:
+    found = "No transactional message was found"
+    if passing_through:
+        were = counted(passing_through, "transactional message was", "transactional messages were")
+        found = f"{were} on the way to another queue manager"
+    more = f" (and of {counted(len(unread) - 1, 'more capture')})" if len(unread) > 1 else ""
+    first = f"{unread[0]}{more}. " if unread and not passing_through else ""
+    return f"{first}{found}, so there is nothing to judge."
+
+
+def _present(figures: Iterable[Figure]) -> list[Figure]:
+    return [one for one in figures if one.number]
+
+
+def headline(figures: Figures) -> str:
+    """Returns the headline in two lines: what was lost or is stuck, and how sure that is.
+
+    The second line says what the captures show and what else an operator is to know first. "Nothing was lost" is said
+    only where messages were judged and nothing is in doubt.
+    """
+    lost, stuck, unacknowledged = figures.lost, figures.stuck, figures.unacknowledged
+    said = []
+    if lost:
+        were = one_or_many(lost, "message was", "messages were")
+        said.append(f"{lost:,} {were} lost{figures.lost_where}: {_list(figures.split)}.")
+    if stuck:
+        are = one_or_many(stuck, "message is", "messages are")
+        said.append(f"{stuck:,} {are} stuck{figures.stuck_where}, and still at the end of the captures.")
+    if unacknowledged:
+        were = one_or_many(unacknowledged, "message was", "messages were")
+        said.append(f"{unacknowledged:,} {were} never acknowledged{figures.unacknowledged_where}{figures.resent}.")
+    if not said:
+        said.append(nothing_lost(figures))
+    if figures.machines:
+        said.append(f"Go to {figures.machines}.")
+    beside = f"Also: {_list(figures.beside)}." if figures.beside else ""
+    return "\n".join(filter(None, (" ".join(said), " ".join(filter(None, (figures.sure, beside))))))
+
+
+def nothing_lost(figures: Figures) -> str:
+    """Returns what can be said where nothing is lost, stuck or without an acknowledgment: less, the less is known."""
+    if figures.undecided:
+        were = one_or_many(figures.undecided, "message was", "messages were")
+        return (
+            f"{figures.undecided:,} {were} lost; which machine's is not known: nothing compares the clocks of these "
+            f"captures. In doubt: {_list(figures.doubts)}."
+        )
+    if figures.doubts:
+        return f"No loss was seen, but: {_list([*figures.doubts, *figures.waiting])}."
+    if figures.nothing_judged:
+        return figures.nothing_judged
+    if figures.waiting:
+        so_far = "Nothing was lost" if figures.confirmed else "No loss was seen"
+        return f"{so_far} so far, but: {_list(figures.waiting)}. {WAITS}"
+    return "Nothing was lost." if figures.confirmed else "No loss was seen, and no refusal."
+
+
+def _list(figures: list[Figure]) -> str:
+    return ", ".join(f"{figure.number:,} {figure.words}" for figure in figures)

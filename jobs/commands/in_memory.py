@@ -1,0 +1,139 @@
+"""Decides what this process has the memory for: captures to read, packets to decode, and messages to replay."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pyarrow as pa
+
+from jobs.cli.capture_listing import (
+    AS_INGESTED,
+    FEW_BYTES,
+    Stamp,
+    bytes_of,
+    changed_files,
+    most_in_memory,
+    most_messages,
+)
+from jobs.cli.config import Config
+from jobs.cli.spark_session import FOR_FEW_ROWS, StartingSession, session_settings
+from jobs.tables import local_commits, log, publish_lock
+from jobs.tables.declared import is_local, path_in
+from jobs.tables.publish_lock import PublishLock
+from jobs.tables.store import Memory, Warehouse
+from schemas.ingest import CAPTURES, PACKETS
+from udfs.frames.engine import Row
+
+_WORTH_COMPILING = 64 << 20
+"""Bytes of captures from which on queries are compiled."""
+
+
+def limit(config: Config) -> int:
+    """Returns how many bytes of captures this process reads at a time.
+
+    That is at most a share of the machine's memory; and few if the tables come and go through Spark.
+    """
+    asked = config.in_memory_bytes
+    return most_in_memory(asked if is_local(config.warehouse, config.catalog_schema) else min(asked, FEW_BYTES))
+
+
+def are_few(config: Config, files: Mapping[str, Stamp]) -> bool:
+    """Returns whether this process has the memory for these captures."""
+    most = limit(config)
+    return bool(most) and bytes_of(files, most) <= most
+
+
+def fit(config: Config, files: Mapping[str, Stamp]) -> bool:
+    """Returns whether this process has the memory to read these captures, by `increments` if need be."""
+    most = limit(config)
+    if not is_local(config.warehouse, config.catalog_schema):
+        return are_few(config, files)
+    return bool(most) and all(bytes_of({file: stamp}, most) <= most for file, stamp in files.items())
+
+
+def increments(config: Config, captures: Sequence[Row]) -> list[list[Row]]:
+    """Returns captures in parts that this process has the memory for, in their order, each to be completed by itself.
+
+    A capture that is too large is a part of its own, for tasks of Spark. Where the tables come and go through Spark,
+    there is one part: each costs as many commits as a night.
+    """
+    most, parts, size = limit(config), [list[Row]()], 0
+    is_one = not most or not is_local(config.warehouse, config.catalog_schema)
+    for capture in captures:
+        size += capture["content_bytes"]
+        if parts[-1] and size > most and not is_one:
+            parts.append([])
+            size = capture["content_bytes"]
+        parts[-1].append(capture)
+    return list(filter(None, parts))
+
+
+def needs_no_tasks(config: Config, files: Mapping[str, Stamp]) -> bool:
+    """Returns whether a night with these files is known to need no tasks of Spark."""
+    captures, packets = (path_in(config.warehouse, of.name) for of in (CAPTURES, PACKETS))
+    if not is_local(config.warehouse, config.catalog_schema):
+        return False
+    count = local_commits.count(packets)
+    if count is None or count > most_messages(config.in_memory_messages):
+        return False
+    if log.versions(captures):
+        known = local_commits.read(captures, pa.schema([CAPTURES.arrow.field(name) for name in AS_INGESTED]))
+        files = {file: files[file] for file in changed_files(known.to_dicts(), files)}
+    return fit(config, files)
+
+
+def has_few_captures(warehouse: Warehouse, config: Config) -> bool:
+    """Returns whether this process is known to have the memory for all captures that were ingested."""
+    size = _bytes_ingested(warehouse)
+    return size is not None and size < limit(config)
+
+
+@contextmanager
+def hold(
+    warehouse: Warehouse, config: Config, files: Mapping[str, Stamp] | None = None, *, mends: bool = False
+) -> Iterator[tuple[Warehouse, PublishLock]]:
+    """Holds the publish lock (`publish_lock.hold`), and gives Spark its settings for the warehouse and these files."""
+    with (
+        publish_lock.hold(warehouse, config.claim_seconds, mends=mends) as (locked, lock),
+        session_settings(warehouse.spark, _settings(locked, files or {})),
+    ):
+        yield locked, lock
+
+
+def _settings(warehouse: Warehouse, files: Mapping[str, Stamp]) -> Mapping[str, str]:
+    """Returns the settings of a session: compiling queries over a small warehouse costs more than it saves.
+
+    A session that is just starting is left alone, as nobody may wait for it yet.
+    """
+    if isinstance(warehouse.spark, StartingSession):
+        return {}
+    size = _bytes_ingested(warehouse)
+    is_small = size is not None and size + bytes_of(files, _WORTH_COMPILING) < _WORTH_COMPILING
+    return FOR_FEW_ROWS if is_small else {}
+
+
+def _bytes_ingested(warehouse: Warehouse) -> int | None:
+    """Returns the size of the captures in the table; None if Spark has to read it."""
+    if not warehouse.is_local:
+        return None
+    place = warehouse.location(CAPTURES.name)
+    if not log.versions(place):
+        return 0
+    return int(local_commits.read(place, pa.schema([CAPTURES.arrow.field("content_bytes")]))["content_bytes"].sum())
+
+
+def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
+    """Returns the warehouse to replay and to report on, which is held in memory where its packets are few enough.
+
+    They may be few although the captures are many: a replay needs neither these nor the packets' bytes. And there may
+    be more than can be judged: those that the last replay settled stay in the files of a local table.
+    """
+    packets, memory = warehouse.count(PACKETS), Memory(most_messages(config.in_memory_messages))
+    if packets is None or packets > (memory.most_settled if warehouse.is_local else memory.most_to_judge):
+        return warehouse
+    return replace(warehouse, local=memory)
+
+
+def can_judge_all(warehouse: Warehouse) -> bool:
+    """Returns whether a warehouse is held in memory that is enough to judge all its messages."""
+    return warehouse.local is not None and (warehouse.count(PACKETS) or 0) <= warehouse.local.most_to_judge

@@ -1,0 +1,107 @@
+"""Reads new captures into captures, streams, stream_gaps, packets, quarantine and books.
+
+A capture is known by its content: one that is in the table `captures` is not read again. Its row there is written last.
+The next run rolls back what a killed run wrote (`jobs.tables.publish_lock`) and starts over.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from jobs.cli.capture_listing import AS_INGESTED, Stamp, capture_files, changed_files, stamps
+from jobs.cli.command import Summary
+from jobs.cli.config import Config
+from jobs.cli.errors import ChangedError, JobError
+from jobs.cli.logs import progress, warn
+from jobs.commands import in_memory, reconcile
+from jobs.commands.summary import ingest_summary
+from jobs.engines.on_spark import OnSpark, engine_of
+from jobs.tables.own_tables import require_own
+from jobs.tables.store import Warehouse
+from schemas.ingest import BOOKS, CAPTURES
+from schemas.tables import INGESTED
+from udfs.frames.engine import Row
+from udfs.frames.parallel import run_in_parallel
+from udfs.ingest import flow
+from udfs.ingest.captures import rank
+
+_ATTEMPTS = 5
+
+
+def run(spark: SparkSession, config: Config) -> Summary:
+    """Reads new captures and returns the summary."""
+    files = capture_files(config.captures)
+    warehouse = Warehouse.of(spark, config)
+    require_own(warehouse)
+    with in_memory.hold(warehouse, config, stamps(files)) as (locked, lock):
+        step(locked, config, files)
+        lock.end_step()
+        held = in_memory.with_few_messages(locked, config)
+        reconcile.step(held, reconcile.INGESTED)
+        return ingest_summary(engine_of(held), held.place)
+
+
+def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[str, Stamp]:
+    """Reads the captures that are new; returns the size and time of the files.
+
+    Raises:
+        JobError: files changed in every attempt, or another version made the tables.
+    """
+    new = find_new(warehouse, config, files)
+    for increment in new.increments:
+        take_in(warehouse, config, new.files, increment)
+    return new.files
+
+
+class New(NamedTuple):
+    """Holds what is new among files."""
+
+    files: Mapping[str, Stamp]
+    """Size and time of all of them."""
+    increments: Sequence[Sequence[Row]]
+    """Rows of the captures that are new, in the order of their times: each part fits in memory, if it can."""
+
+
+def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
+    """Creates tables that are not there, and finds the captures whose content `captures` lacks."""
+    run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*INGESTED, BOOKS))
+    found = stamps(files)
+    known = OnSpark(warehouse)
+    ingested = known.bring(rows=known.read(CAPTURES, *AS_INGESTED))["rows"]
+    changed = changed_files(ingested.to_dicts(), found)
+    engine = OnSpark(warehouse, in_memory.fit(config, {file: found[file] for file in changed}))
+    captures = flow.find_new_captures(engine, changed, config.ingest)
+    if not captures:
+        progress("ingest: nothing new")
+    return New(found, in_memory.increments(config, captures))
+
+
+def take_in(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], captures: Sequence[Row]) -> None:
+    """Reads captures into the tables, and starts over without those of which the file changed meanwhile.
+
+    Raises:
+        JobError: files changed in every attempt.
+    """
+    for _ in range(_ATTEMPTS):
+        if not captures:
+            return
+        size = sum(row["content_bytes"] for row in captures)
+        progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
+        read = [row["uri"] for row in captures]
+        engine = OnSpark(warehouse, in_memory.are_few(config, {file: files[file] for file in read}))
+        try:
+            flow.ingest(engine, rank(captures), config.ingest, partial(_require_unchanged, files, read))
+        except ChangedError as error:
+            warn(f"ingest: {error}")
+            captures = [row for row in captures if row["uri"] not in error.files]
+        else:
+            return
+    raise JobError(f"ingest was begun {_ATTEMPTS} times, and files changed each time: run it again.")
+
+
+def _require_unchanged(files: Mapping[str, Stamp], read: Sequence[str]) -> None:
+    changed = {file for file, stamp in stamps(read).items() if stamp != files[file]}
+    if changed:
+        raise ChangedError(changed)

@@ -1,0 +1,113 @@
+"""Runs ingest, decode, replay and report in order."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from pyspark.sql import SparkSession
+
+from jobs.cli import command
+from jobs.cli.capture_listing import Stamp, capture_files, stamps
+from jobs.cli.command import STARTING, Summary
+from jobs.cli.config import Config
+from jobs.cli.logs import step
+from jobs.cli.names import Names
+from jobs.cli.spark_session import StartingSession, open_session, starts_own_jvm
+from jobs.commands import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
+from jobs.commands.summary import summary, with_names
+from jobs.engines.on_spark import engine_of
+from jobs.tables.declared import is_local, string_literal
+from jobs.tables.own_tables import require_own
+from jobs.tables.store import Warehouse
+
+_STEPS = 5  # with the start of Spark
+
+
+def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None = None) -> Summary:
+    """Runs one night under the publish lock; returns its summary. `files`: the captures, if they are listed already."""
+    files = _list(config) if files is None else files
+    names = Names.read(config.names_file)
+    warehouse = Warehouse.of(spark, config)
+    require_own(warehouse)
+    starting = spark if isinstance(spark, StartingSession) else None
+    with in_memory.hold(warehouse, config, files) as (held, lock):
+        with step("ingest", 1 if starting else 2, _STEPS):
+            new = ingest.find_new(held, config, list(files))
+            first, *others = new.increments or [()]
+            ingest.take_in(held, config, new.files, first)
+            # If it is killed, a night that needs no tasks is begun again, which is cheaper.
+            end_step = lock.end_step if starting is None or others else lambda: None
+            end_step()
+        if starting:
+            with step(STARTING, 2, _STEPS):
+                starting.wait()
+        replayed = _derive(held, config, end_step)
+        for number, increment in enumerate(others, 2):
+            of = f", increment {number} of {len(new.increments)}"
+            end_step()
+            with step(f"ingest{of}", 2, _STEPS):
+                ingest.take_in(held, config, new.files, increment)
+                end_step()
+            replayed = _derive(held, config, end_step, of)
+        if replayed.local is None:
+            with step("replay", 4, _STEPS):
+                replay.step(replayed, config)
+        reconcile.step(replayed)
+        with step("report", 5, _STEPS):
+            report.step(replayed, config)
+            found = with_names(summary(engine_of(replayed), held.place, names), names)
+            if names and held.catalog_schema:
+                create_names_view(held, names)
+        place = report.destination(held, config)
+        found |= {} if place is None else {"report": place}
+        if not found["books"]["unbalanced"]:
+            unchanged_run.remember(held, config, new.files, found)
+    return found
+
+
+def _derive(held: Warehouse, config: Config, end_step: Callable[[], None], of: str = "") -> Warehouse:
+    """Decodes and replays what is new, `of` an increment; returns the warehouse as it was replayed.
+
+    What is too much for this process is not replayed: that is done once, at the end.
+    """
+    with step(f"decode{of}", 3, _STEPS):
+        decode.step(held, config)
+        end_step()
+    replayed = in_memory.with_few_messages(held, config)
+    if replayed.local is not None:
+        with step(f"replay{of}", 4, _STEPS):
+            replay.step(replayed, config)
+    return replayed
+
+
+def create_names_view(warehouse: Warehouse, names: Names) -> None:
+    """Creates the view `names` (what, original, name) beside registered tables."""
+    rows = ", ".join(f"({', '.join(map(string_literal, row))})" for row in names.rows())
+    warehouse.spark.sql(
+        f"CREATE OR REPLACE VIEW {warehouse.registered('names')} AS "  # noqa: S608 - each value is a literal
+        f"SELECT * FROM VALUES {rows} AS t(what, original, name)"
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; starts Spark only if something is new."""
+
+    def night(config: Config) -> Summary:
+        files = _list(config)
+        return unchanged_run.recall(config, files) or run(_start(config, files), config, files)
+
+    return command.main_alone("nightly", night, arguments)
+
+
+def _list(config: Config) -> Mapping[str, Stamp]:
+    return stamps(capture_files(config.captures))
+
+
+def _start(config: Config, files: Mapping[str, Stamp]) -> SparkSession:
+    """Starts Spark, for a night that needs no tasks while its captures are read."""
+    name = "msmq-replay nightly"
+    if is_local(config.warehouse, config.catalog_schema):  # else Spark has to say what is there
+        require_own(Warehouse.of(cast(SparkSession, None), config))
+    if starts_own_jvm() and in_memory.needs_no_tasks(config, files):
+        return cast(SparkSession, StartingSession(name, verbose=config.verbose))
+    with step(STARTING, 1, _STEPS):
+        return open_session(name, verbose=config.verbose)

@@ -1,0 +1,57 @@
+"""Makes the values of the report's page from the tables of any engine. No Spark here."""
+
+from datetime import datetime
+from typing import Any
+
+from jobs.cli.config import ALL, LAST, Config, parse_time
+from jobs.cli.errors import UsageError
+from jobs.cli.names import Names
+from jobs.commands.headline import NOT_TOLD, WAITS, Period, headline_figures, nothing_lost
+from jobs.report_page import arrange
+from schemas.outcomes import Outcome, count_column
+from schemas.replay import FindingKind
+from udfs.frames.engine import Engine, T
+from udfs.replay.fitness.amiss import cut_short
+from udfs.replay.outcomes.counts import NOT_READ, SINCE
+from udfs.report.findings import found_alone
+from udfs.report.flow import REPORTED, Few, collect, read_few
+from udfs.report.period import begin_of_last_run
+from udfs.report.summary import unread_frames
+
+
+def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[str, Any]:
+    """Returns the values that the page shows; no part grows with the tables. `place` is that of the tables.
+
+    Raises:
+        UsageError: a session that was asked for is not there.
+    """
+    few = read_few(engine, *REPORTED)
+    if unknown := sorted({*config.session} - {*few["sessions"]["session_id"]}):
+        raise UsageError(f"The tables hold no session {', '.join(unknown)}.")
+    rows = collect(engine, few, _since(config, few), config.session)
+    numbers = arrange.numbers(rows)
+    figures = headline_figures(
+        {outcome: numbers[count_column(outcome)] for outcome in Outcome},
+        rows["places"],
+        rows["machines"],
+        names,
+        unread_frames(few["captures"]),
+        shown=Period(*rows["captured"], *(rows["of_sessions"][name] for name in ("senders", "queues"))),
+        not_read=rows[NOT_READ],
+        not_read_since_ns=rows[SINCE],
+        **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
+        unfit="" if numbers["messages"] else cut_short(few["captures"].to_dicts()),
+        failed=found_alone(few["findings"], FindingKind.CANNOT_CONNECT),
+    )
+    return arrange.page(rows, config, place) | {
+        "not_told": NOT_TOLD,
+        "numbers": numbers,
+        "headline": figures._asdict() | {"nothing_lost": nothing_lost(figures), "waits": WAITS},
+    }
+
+
+def _since(config: Config, few: Few) -> datetime | None:
+    """Returns the beginning of the period; None for all that the tables hold."""
+    if config.since == ALL:
+        return None
+    return begin_of_last_run(few["captures"]) if config.since == LAST else parse_time(config.since)

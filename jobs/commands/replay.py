@@ -1,0 +1,148 @@
+"""Replays `messages` into `verdicts`, and derives the other tables of the replay from them.
+
+The work is in `udfs.replay.flow`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import polars as pl
+from pyspark.sql import SparkSession
+
+from jobs.cli import code_version
+from jobs.cli.command import Summary
+from jobs.cli.config import Config
+from jobs.cli.logs import progress
+from jobs.cli.names import Names
+from jobs.cli.spark_session import FOR_NARROW_ROWS, session_settings
+from jobs.commands import in_memory, reconcile
+from jobs.commands.summary import replay_summary, with_names
+from jobs.engines.in_process import InProcess
+from jobs.engines.on_spark import OnSpark, engine_of, load
+from jobs.engines.windows import add_states_in_memory, with_states
+from jobs.tables.catalog import create_history
+from jobs.tables.own_tables import require_own
+from jobs.tables.provenance import derive
+from jobs.tables.store import Memory, Warehouse
+from schemas.messages import MESSAGES
+from schemas.replay import Reading, Scope
+from schemas.table import Table
+from schemas.tables import REPLAYED
+from udfs.frames.parallel import run_in_parallel
+from udfs.replay.fitness.filling import FILLED, filled_rows
+from udfs.replay.flow import BY_SEQUENCE, Options, replay
+from udfs.replay.order.conversations import unite
+from udfs.replay.order.sources import SOURCES, read_sources
+from udfs.replay.settled.last_replay import LastReplay
+from udfs.replay.settled.rows import TooManyToJudge
+
+
+def run(spark: SparkSession, config: Config) -> Summary:
+    """Replays all sessions; returns the summary."""
+    warehouse = Warehouse.of(spark, config)
+    require_own(warehouse, reads=SOURCES)
+    warehouse.require(MESSAGES, "decode")
+    with in_memory.hold(warehouse, config) as (locked, _):
+        held = in_memory.with_few_messages(locked, config)
+        step(held, config)
+        reconcile.step(held)
+        names = Names.read(config.names_file)
+        return with_names(replay_summary(engine_of(held), names), names)
+
+
+def step(warehouse: Warehouse, config: Config) -> bool:
+    """Replays all sessions, unless that was done for these versions and options; returns whether it was still to do."""
+    warehouse.require(MESSAGES, "decode")
+
+    def write(read: Mapping[str, int]) -> None:
+        if warehouse.local is None or not _replay_in_memory(warehouse, warehouse.local, config, read):
+            with session_settings(warehouse.spark, FOR_NARROW_ROWS):
+                _replay_on_spark(replace(warehouse, local=None), config)
+
+    derived = derive(warehouse, "replay", (*REPLAYED, *FILLED), SOURCES, write, **recorded_options(config))
+    if not derived:
+        progress("replay: nothing new")
+    if warehouse.catalog_schema:
+        create_history(warehouse)
+    return derived
+
+
+def recorded_options(config: Config) -> dict[str, Any]:
+    """Returns what the lock records of a replay beside versions."""
+    return {"reading": config.reading, "scope": config.scope, "code": code_version.results_hash()}
+
+
+class LastInWarehouse(NamedTuple):
+    """Implements `LastReplay`: what the last replay left in a warehouse, and what has changed since."""
+
+    warehouse: Warehouse
+    read_versions: Mapping[str, int]
+    """Versions of the sources that it read."""
+
+    def read(self, table: Table, *columns: str) -> pl.DataFrame | pl.LazyFrame:
+        """Returns the rows that it left."""
+        return load(self.warehouse, table, *columns)
+
+    def changes(self, table: Table, *columns: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+        """Returns the rows of a source that came since, and those that went; None where nothing tells."""
+        return self.warehouse.differences(table, self.read_versions[table.name], columns)
+
+
+def _replay_in_memory(warehouse: Warehouse, memory: Memory, config: Config, read: Mapping[str, int]) -> bool:
+    """Replays in this process, unless more messages are to be judged than it has the memory for; returns whether."""
+    if not (read or in_memory.can_judge_all(warehouse)):
+        return False
+    try:
+        write_here(warehouse, replay_here(warehouse, config, LastInWarehouse(warehouse, read) if read else None))
+    except TooManyToJudge as why:
+        progress(f"replay: {why}: Spark's tasks judge all")
+        memory.tables.clear()  # the tasks write other rows
+        return False
+    return True
+
+
+class Replayed(NamedTuple):
+    """Holds what a replay in this process has made."""
+
+    engine: InProcess
+    """Holds the rows of the tables: all, or of those BY_SEQUENCE what was judged."""
+    gone: pl.DataFrame | None
+    """The sequences that were judged again; None where all were."""
+    filled: Mapping[Table, pl.DataFrame]
+    """What `filled_rows` returns."""
+
+
+def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = None) -> Replayed:
+    """Replays a warehouse that is held in memory, and writes nothing; without a `last` replay, all is judged."""
+    engine = InProcess(load=partial(load, warehouse))
+    united = unite(engine, read_sources(engine))
+    most = None if warehouse.local is None else warehouse.local.most_to_judge
+    gone = replay(united, _options(config), last, add_states_in_memory(warehouse.spark), most)
+    return Replayed(engine, gone, filled_rows(united))
+
+
+def write_here(warehouse: Warehouse, made: Replayed) -> None:
+    """Writes what a replay in this process has made."""
+    gone = {table: made.gone if table in BY_SEQUENCE else None for table in REPLAYED}
+    run_in_parallel(partial(warehouse.replace_rows, table, gone[table], made.engine.read(table)) for table in REPLAYED)
+    for table, rows in made.filled.items():
+        if rows.height:
+            warehouse.create(table)
+            warehouse.replace_rows(table, rows.select(table.key), rows)
+
+
+def _options(config: Config) -> Options:
+    return Options(Reading(config.reading), Scope(config.scope))
+
+
+def _replay_on_spark(warehouse: Warehouse, config: Config) -> None:
+    """Replays a warehouse in tasks."""
+    engine = OnSpark(warehouse)
+    united = unite(engine, read_sources(engine))
+    replay(united, _options(config), add_states=with_states)
+    for table, rows in filled_rows(united).items():
+        if engine.count(kept := engine.keep(rows)):
+            warehouse.create(table)
+            warehouse.merge(table, engine.there(kept), update=True)

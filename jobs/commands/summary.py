@@ -1,0 +1,218 @@
+"""Counts what a run found, from the tables, and says what became of the messages."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import polars as pl
+
+from jobs.cli.names import Names
+from jobs.commands.headline import NOT_TOLD, Period, headline, headline_figures, second
+from schemas.incidents import INCIDENTS, Cause
+from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
+from schemas.messages import ACKS, MESSAGES
+from schemas.outcomes import OUTCOMES, Outcome, count_column
+from schemas.replay import FINDINGS, VERDICTS, FindingKind, Severity
+from schemas.table import Table
+from udfs.frames.derivation import ONE
+from udfs.frames.engine import Engine, T
+from udfs.replay.fitness.amiss import cut_short
+from udfs.replay.fitness.counts import with_amiss
+from udfs.replay.incidents.advice import machines_of
+from udfs.replay.outcomes.counts import NOT_READ, SINCE
+from udfs.report.findings import found_alone, sentences_by_incident
+from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, read_few
+from udfs.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
+from udfs.report.period import captured
+from udfs.report.rows import SEVERITIES, Row
+from udfs.report.summary import (
+    kinds_by_severity,
+    lost_by,
+    machines_to_blame,
+    sums_of_sessions,
+    unread_frames,
+    unrepaired_incidents,
+)
+
+_NAMED = 20
+"""Captures with something amiss that are named; all are counted."""
+_FITNESS = (
+    *("uri", "status", "reason", "segment_count", "to_port_count", "cut_count", "one_way_count"),
+    *("missing_bytes", "clock_steps"),
+    *("first_captured_at", "last_captured_at", "ingested_at", "not_judged"),
+)
+_BOOKS = (BOOKS, "balanced")
+_INGESTED = ((CAPTURES, "status"), (PACKETS, "packet_type"), (QUARANTINE, "reason"), _BOOKS)
+_DECODED = ((MESSAGES, "transactional"), (ACKS, "ack_type"), (QUARANTINE, "reason"), _BOOKS)
+_REPLAYED = ((VERDICTS, "verdict"), (FINDINGS, "kind"), (INCIDENTS, "outcome"), _BOOKS)
+
+
+def ingest_summary(engine: Engine[T], place: str) -> dict[str, Any]:
+    """Returns the place of the tables, captures by status, packets by type, quarantine by reason, and the books."""
+    return {"tables": place} | _counts(engine, _INGESTED)
+
+
+def decode_summary(engine: Engine[T]) -> dict[str, Any]:
+    """Returns counts of messages and acks, quarantine by reason, and the books."""
+    return _counts(engine, _DECODED)
+
+
+def replay_summary(engine: Engine[T], names: Names | None = None) -> dict[str, Any]:
+    """Returns verdicts, findings by kind, incidents by outcome, what became of the messages, and the books."""
+    return _counts(engine, _REPLAYED) | outcome_summary(engine, names)
+
+
+def summary(engine: Engine[T], place: str, names: Names | None = None) -> dict[str, Any]:
+    """Returns all of these, but for packets by type."""
+    counted = dict.fromkeys((_INGESTED[0], *_DECODED, *_REPLAYED))
+    return {"tables": place} | _counts(engine, counted) | outcome_summary(engine, names)
+
+
+def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, Any]:
+    """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`.
+
+    `accepted_not_read_messages` is None where that is not reported. `period`, `senders` and `queues` are those that the
+    captures show. `lost_by` names the senders and queues with most lost messages, `worst_incidents` tells what
+    happened, where to go and what to do, the worst first, and `findings_by_severity` counts the kinds of each severity.
+    Under the literal reading, which tells none of this, the headline says so, and `lost` and `stuck` are None.
+    """
+    few = read_few(engine, *SUMMARIZED, CAPTURES)
+    sums, incidents = sums_of_sessions(few["sessions"]), few["incidents"]
+    if not sums["is_told"]:
+        return {"headline": NOT_TOLD, "outcomes": {}, "lost": None, "lost_by": [], "stuck": None, "severities": {}}
+    harm = engine.read(
+        OUTCOMES, *QUEUE, "lost", "stuck", "outcome", "numbers", "first_seen_at", "next_resend_at", "contenders"
+    )
+    queues = engine.gather(harm_by_queue, outcomes=harm)[ONE]
+    where = places(queues)
+    by_severity: dict[str, dict[str, int]] = {severity: {} for severity in SEVERITIES}
+    for one in kinds_by_severity(few["findings"]):
+        by_severity[one["severity"]][one["kind"]] = one["count"]
+    severities = {severity: sum(kinds.values()) for severity, kinds in by_severity.items()}
+    outcomes = {outcome.value: sums[count_column(outcome)] for outcome in Outcome}
+    shown = Period(*captured(few["captures"]), sums["senders"], sums["queues"])
+    failed = found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
+    figures = headline_figures(
+        outcomes,
+        where,
+        machines_to_blame(incidents),
+        names or Names(),
+        unread_frames(few["captures"]),
+        shown=shown,
+        confirmed=sums["confirmed"],
+        not_read=sums[NOT_READ],
+        not_read_since_ns=sums[f"{SINCE}_ns"],
+        missing_bytes=int(few["stream_ends"]["missing_bytes"].sum()),
+        unjudged=sums["unjudged"],
+        passing_through=sums["passing_through"],
+        errors=severities[Severity.ERROR.value],
+        unfit="" if any(outcomes.values()) else cut_short(few["captures"].to_dicts()),
+        failed=failed,
+    )
+    found = sentences_by_incident(few["findings"])
+    taken = accepted_by_sender(incidents, accepted_since(engine, incidents, few[COPIES]))
+    return {
+        "headline": headline(figures),
+        "outcomes": {name: count for name, count in outcomes.items() if count},
+        "lost": figures.lost,
+        "lost_by": lost_by(queues),
+        "stuck": where["stuck"],
+        "unacknowledged": where["unacknowledged"],
+        "confirmed": sums["confirmed"],
+        NOT_READ: sums[NOT_READ],
+        SINCE: _second(sums[f"{SINCE}_ns"]),
+        "period": {"first": _second(shown.first_ns), "last": _second(shown.last_ns)},
+        "senders": shown.senders,
+        "queues": shown.queues,
+        "severities": {name: count for name, count in severities.items() if count},
+        "findings_by_severity": {name: counts for name, counts in by_severity.items() if counts},
+        "worst_incidents": [
+            _told(one, taken) | {"findings": found.get(one["incident_id"], [])}
+            for one in unrepaired_incidents(incidents)
+        ],
+        "failed_connections": failed,
+        "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS),
+    }
+
+
+def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
+    """Returns what a summary says of an incident: what happened, where, since when, from which machines, what to do.
+
+    `proof` are the frames that show it. Where numbers were used again, also what was `accepted_since`, of
+    `accepted_by_sender`.
+    """
+    addresses = [
+        {name: sender[name] for name in ("address", "messages", "accepted", "lost", "suspected")}
+        | {f"{name}_seen_at": _second(sender[f"{name}_ns"]) for name in ("first", "last")}
+        for sender in incident["senders"]
+    ]
+    kept = (
+        *("incident_id", "cause", "outcome", "lost_messages", "pending", "stuck_messages", "unacknowledged", "unknown"),
+        *("ongoing", "destination_queues", "receivers", "advice", "source_queue_manager", "session_id", "explanation"),
+    )
+    told = {name: incident[name] for name in kept} | {
+        "began_at": _second(incident["began_ns"]),
+        "ended_at": _second(incident["ended_ns"]),
+        "addresses": addresses,
+        "go_to": [{"address": one} for one in machines_of(incident)],
+        "proof": [
+            {name: packet[name] for name in ("role", "uri", "frame_number")}
+            | {"captured_at": packet["captured_at"] and packet["captured_at"].isoformat()}
+            for packet in incident["witness"]
+            if packet["uri"]
+        ],
+    }
+    if incident["cause"] != Cause.NUMBER_REUSED:
+        return told
+    taken = accepted[incident["source_queue_manager"]]
+    each = [{"address": address, "messages": messages} for address, messages in taken["messages"].items()]
+    return told | {"accepted_since": _second(taken["since_ns"]), "accepted_from": each}
+
+
+def _unfit(captures: pl.DataFrame) -> dict[str, Any]:
+    """Returns how `many` captures have something amiss, and of the last ones what and from when to when they are."""
+    unfit = with_amiss(captures).filter(pl.col("amiss").list.len() > 0)
+    unfit = unfit.sort("ingested_at", "uri", descending=[True, False])
+    times = (pl.col(name).dt.strftime("%Y-%m-%d %H:%M:%S UTC") for name in ("first_captured_at", "last_captured_at"))
+    return {"many": unfit.height, "last": unfit.head(_NAMED).select("uri", *times, "amiss").to_dicts()}
+
+
+def _second(ns: int | None) -> str | None:
+    return None if ns is None else second(ns)
+
+
+def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str, Any]:
+    """Counts the rows of each table by the values of one column, the most frequent value first.
+
+    Where CAPTURES is among them, it names those with something amiss, and those of which frames were not read.
+    """
+    columns = list(columns)
+    sums = {table.name: engine.sum_up(engine.read(table, column), [column]) for table, column in columns}
+    if CAPTURES.name in sums:
+        sums["read"] = engine.read(CAPTURES, *_FITNESS)
+    found = engine.bring(**sums)
+    counts: dict[str, Any] = {}
+    for table, column in columns:
+        rows = dict(found[table.name].select(pl.col(column).cast(pl.String), "count").iter_rows())
+        counts[table.name] = dict(sorted(rows.items(), key=lambda one: (-one[1], one[0] is not None, one[0])))
+    if MESSAGES.name in counts:
+        messages = counts[MESSAGES.name]
+        counts |= {"messages": sum(messages.values()), "transactional_messages": messages.get("true", 0)}
+    if "read" in found:
+        counts["unfit_captures"] = _unfit(found["read"])
+        counts["unread_frames"] = unread_frames(found["read"])
+    books = counts[BOOKS.name]
+    return counts | {"books": {"balanced": books.get("true", 0), "unbalanced": books.get("false", 0)}}
+
+
+def with_names(summary: dict[str, Any], names: Names) -> dict[str, Any]:
+    """Returns the summary with the names of queue managers and queues beside the originals."""
+    for row in summary.get("lost_by", ()):
+        row |= {
+            "sender_name": names.queue_manager(row["source_queue_manager"]),
+            "queue_name": names.queue(row["destination_queue"]),
+        }
+    for row in summary.get("worst_incidents", ()):
+        row |= {"session_names": names.session(row["session_id"])}
+        for one in (*row["addresses"], *row["go_to"], *row.get("accepted_from", ())):
+            one |= {"name": names.queue_manager(one["address"])}
+    return summary

@@ -1,0 +1,80 @@
+"""Recognizes a night with nothing new without starting Spark, by a file that the last complete night left.
+
+The night must have the same options, captures (size and time of every file), program, report, and rows in every table
+(`rows_version`, from the tables' logs).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from jobs.cli import code_version
+from jobs.cli.capture_listing import Stamp
+from jobs.cli.command import Summary
+from jobs.cli.config import Config
+from jobs.cli.logs import progress, warn
+from jobs.cli.names import Names
+from jobs.cli.text_files import exists, read_text, write_text
+from jobs.commands import report
+from jobs.tables import log, provenance, publish_lock
+from jobs.tables.declared import path_in
+from jobs.tables.store import Warehouse
+from schemas.tables import TABLES
+from udfs.msmq.pseudonyms import pseudonymize
+
+_NAME = "last_night.json"
+_NO_EFFECT = ("json", "log_format", "verbose", "fail_on", "claim_seconds")
+"""Options that change neither the tables nor the report."""
+
+
+def recall(config: Config, files: Mapping[str, Stamp]) -> Summary | None:
+    """Returns the summary of the last night if options, captures and tables are the same; None if Spark must look."""
+    if not config.warehouse or config.catalog_schema:
+        return None
+    publish_lock.require_whole(config.warehouse)
+    try:
+        place = path_in(config.warehouse, _NAME)
+        night = json.loads(read_text(place)) if exists(place) else {}
+        if night.get("of") != _of(config, files) or not night["report"] or night["report"] not in _report(config):
+            return None
+        if any(_version(config.warehouse, table) != version for table, version in night["versions"].items()):
+            return None
+    except (OSError, ValueError) as error:
+        warn(f"nightly: Spark has to find out whether anything is new: {error}")
+        return None
+    progress(f"nightly: nothing new in {len(files)} files")
+    summary: Summary = night["summary"]
+    return summary
+
+
+def remember(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], summary: Summary) -> None:
+    """Writes the file after a complete night, unless something wrote a table without the publish lock."""
+    versions = warehouse.versions(TABLES)
+    if warehouse.catalog_schema or not provenance.is_current(warehouse, versions):
+        return
+    night = {
+        "of": _of(config, files),
+        "versions": versions,
+        "report": report.mark(warehouse, config),
+        "summary": summary,
+    }
+    write_text(path_in(config.warehouse, _NAME), json.dumps(night))
+
+
+def _of(config: Config, files: Mapping[str, Stamp]) -> str:
+    """Returns a hash of the options, the names, the captures and the program."""
+    options: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in _NO_EFFECT}
+    options["names_key"] = config.hiding_key and pseudonymize("names", config.hiding_key)
+    given = [options, list(Names.read(config.names_file).rows()), sorted(files.items()), code_version.program_hash()]
+    text = json.dumps(given, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _report(config: Config) -> str:
+    return report.head(config.out or path_in(config.warehouse, report.NAME))
+
+
+def _version(folder: str, table: str) -> int:
+    return log.rows_version(log.commits(path_in(folder, table)))

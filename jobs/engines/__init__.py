@@ -1,0 +1,1 @@
+"""Runs steps in two ways: over DataFrames and Delta tables on Spark, or over frames of Polars in this process."""

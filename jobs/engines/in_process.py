@@ -1,0 +1,161 @@
+"""Runs steps in this process, over frames of Polars."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import polars as pl
+import pyarrow as pa
+
+from jobs.tables.gone import from_offsets
+from schemas.staging import TIMES
+from schemas.table import RowType, Table
+from udfs.frames.columns import count, piece, timestamp
+from udfs.frames.derivation import ONE, Derivation, Frames, Work, to_arrow, to_frame
+from udfs.frames.engine import How, Row
+from udfs.frames.tables import schema_of, with_columns_of
+from udfs.ingest.options import Pass
+
+Rows: TypeAlias = Any
+"""A frame, or a LazyFrame where rows are many: they are read when they are needed, and only those that are."""
+MANY_ROWS = 500_000
+"""A table with more rows is a LazyFrame. What is derived from it in parts gets so many at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """Implements `Engine` with frames. Tables are changed in memory only.
+
+    A pass gets its rows in batches of `batch_rows`.
+    """
+
+    batch_rows: int = 10_000
+    load: Callable[..., Rows] = lambda table, *_: schema_of(table.arrow).to_frame()
+    """Returns the rows of a table, of which these columns are needed; without any, all."""
+    tables: dict[str, Rows] = field(default_factory=dict)
+    """Tables that were read or changed, as they are now."""
+
+    def read(self, table: Table, *columns: str) -> Rows:
+        if columns:
+            rows = self.tables[table.name] if table.name in self.tables else self.load(table, *columns)
+            return rows.select(columns)
+        if table.name not in self.tables:
+            self.tables[table.name] = self.load(table)
+        return self.tables[table.name]
+
+    def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
+        return to_frame(pa.Table.from_pylist(list(rows), schema))
+
+    def run(
+        self,
+        rows: Rows,
+        work: Pass,
+        schema: RowType,
+        by: Sequence[str] = (),
+        order: Sequence[str] = (),
+        *,
+        parts: int = 0,
+    ) -> pl.DataFrame:
+        del parts
+        rows = rows.sort(*by, *order, nulls_last=True) if by else rows
+        batches = to_arrow(here(rows)).combine_chunks().to_batches(max_chunksize=self.batch_rows)
+        return to_frame(pa.Table.from_batches(work(batches), schema))
+
+    def derive_tables(self, work: Work | Derivation, **tables: Rows) -> Frames:
+        derivation = Derivation.of(work)
+        tables = {name: derivation.needed(name, rows) for name, rows in tables.items()}
+        lazy = [name for name in tables if name not in derivation.shared and isinstance(tables[name], pl.LazyFrame)]
+        if not (derivation.in_parts and lazy):
+            return derivation.run(**self.bring(**tables))
+        (name,) = lazy
+        rows, shared = tables.pop(name), self.bring(**tables)
+        parts = rows.collect_batches(chunk_size=MANY_ROWS)
+        made = [derivation.run(**shared, **{name: part}) for part in parts]
+        made = made or [derivation.run(**shared, **{name: here(rows.limit(0))})]
+        return {of: pl.concat([part[of] for part in made]) for of in made[0]}
+
+    def derive(self, work: Work | Derivation, **tables: Rows) -> pl.DataFrame:
+        return self.derive_tables(work, **tables)[ONE]
+
+    def gather(self, work: Work | Derivation, **tables: Rows) -> Frames:
+        return self.derive_tables(work, **tables)
+
+    def bring(self, **tables: Rows) -> Frames:
+        return {name: here(rows) for name, rows in tables.items()}
+
+    def keep(self, rows: Rows) -> pl.DataFrame:
+        return here(rows)
+
+    def expect_few(self, rows: Rows) -> pl.DataFrame:
+        return here(rows)
+
+    def union(self, *parts: Rows) -> Rows:
+        return pl.concat(_alike(*parts), how="diagonal_relaxed")
+
+    def pick(self, rows: Rows, column: str, *others: str) -> pl.DataFrame:
+        found = here(rows.filter(pl.col(column).is_not_null()).select(*others, column))
+        if not isinstance(found.schema[column], pl.Struct):
+            return found
+        fields = found[column].struct.unnest()
+        return pl.concat([found.select(*others).drop(fields.columns, strict=False), fields], how="horizontal")
+
+    def select(self, rows: Rows, *names: str, **columns: str) -> Rows:
+        return rows.select(*names, **columns)
+
+    def with_piece(self, rows: Rows) -> Rows:
+        return rows.with_columns(piece=piece())
+
+    def distinct(self, rows: Rows) -> Rows:
+        return rows.unique(maintain_order=True)
+
+    def where(self, rows: Rows, column: str) -> Rows:
+        return rows.filter(column)
+
+    def join(self, rows: Rows, other: Rows, on: Sequence[str], how: How = "inner") -> Rows:
+        rows, other = _alike(rows, other)
+        if how in {"semi", "anti"}:
+            return rows.join(other, on=list(on), how=how, nulls_equal=True)
+        others = (name for name in other.collect_schema().names() if name not in on)
+        return rows.drop(*others, strict=False).join(
+            other, on=list(on), how=how, nulls_equal=True, maintain_order="left_right"
+        )
+
+    def sum_up(self, rows: Rows, by: Sequence[str], *columns: str) -> Rows:
+        return rows.group_by(by, maintain_order=True).agg(count().alias("count"), *map(pl.sum, columns))
+
+    def count(self, rows: Rows) -> int:
+        return int(here(rows.select(pl.len())).item())
+
+    def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
+        there, new = here(self.read(table)), conform(here(rows), table)
+        if update:
+            there = self.join(there, new, table.key, "anti")
+        else:
+            new = self.join(new, there, table.key, "anti")
+        self.tables[table.name] = pl.concat([there, new])
+
+    def replace(self, table: Table, rows: Rows) -> None:
+        self.tables[table.name] = conform(here(rows), table)
+
+    def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
+        self.replace(table, self.derive(work, **tables))
+
+    def delete_from_offset(self, table: Table, stale: pl.DataFrame) -> None:
+        rows = here(self.read(table))
+        self.tables[table.name] = rows.filter(~from_offsets(stale, table).find(rows))
+
+
+def here(rows: Rows) -> pl.DataFrame:
+    """Reads the rows of a LazyFrame; returns those of a frame."""
+    return rows.collect() if isinstance(rows, pl.LazyFrame) else rows
+
+
+def _alike(*tables: Rows) -> Sequence[Rows]:
+    """Returns frames or, if one of these is lazy, LazyFrames, as Polars combines only one kind."""
+    return [rows.lazy() for rows in tables] if any(isinstance(rows, pl.LazyFrame) for rows in tables) else tables
+
+
+def conform(rows: pl.DataFrame, table: Table) -> pl.DataFrame:
+    """Returns the table's columns, timestamps from nanoseconds where the rows have these; others that lack are null."""
+    times = {at: ns for at, ns in TIMES.items() if at in table.names and at not in rows.columns and ns in rows.columns}
+    return with_columns_of(table, rows.with_columns(timestamp(pl.col(ns)).alias(at) for at, ns in times.items()))

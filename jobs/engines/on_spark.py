@@ -1,0 +1,411 @@
+"""Runs steps on Spark, over the tables of a warehouse, and in this process what they do with few rows."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial, reduce, wraps
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql.types import StructType
+
+from jobs.engines.in_files import InFiles
+from jobs.engines.in_process import MANY_ROWS, InProcess, conform
+from jobs.engines.parcels import PARCEL, pack, unpack
+from jobs.engines.tasks import map_arrow, tasks
+from jobs.tables.gone import from_offsets
+from jobs.tables.local_files import reading_frames, scan
+from jobs.tables.spark_rows import (
+    MOST_ROWS,
+    cast_columns,
+    checkpoint,
+    nullable,
+    timestamp,
+    to_spark,
+    with_columns_of,
+)
+from jobs.tables.store import Warehouse
+from schemas.incidents import INCIDENTS
+from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
+from schemas.judging import PIECE_BYTES
+from schemas.messages import HANDSHAKES
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS
+from schemas.staging import TIMES
+from schemas.table import RowType, Table, row, row_type, spark_schema
+from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
+from udfs.frames.derivation import ONE, Derivation, Frames, Work, row_type_of, to_batches, to_frame, untagged
+from udfs.frames.engine import Engine, How, Row
+from udfs.frames.groups import pieces
+from udfs.frames.tables import schema_of
+from udfs.ingest.options import Batches, Pass
+
+Rows: TypeAlias = Any
+"""A DataFrame of Spark or files of a local table, with many rows, or a frame of Polars with few, in this process."""
+ToFrames = Callable[[Batches], Iterable[pl.DataFrame]]
+"""Makes frames of the Arrow batches that Spark hands to a task."""
+Operation = TypeVar("Operation", bound=Callable[..., Any])
+_OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE)
+"""Tables that a night may have no rows for: asking costs less than a commit."""
+FEW = {
+    *(CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, HANDSHAKES),
+    *(ENDS, SEQUENCES, SESSIONS, FINDINGS, INCIDENTS, TALLIES, FINDINGS_ON_MESSAGES),
+}
+"""Tables with rows per connection, sequence or story: if their files are small, they are read in this process."""
+_FEW_BYTES = 32 * 2**20
+"""Bytes of a table's files that are few enough for this process."""
+_BUCKET_ROWS = 100_000
+"""There is a bucket for each so many packets."""
+_BUCKETS_OF_A_TASK = 4
+"""Spark hands a task all its parcels in one batch, which may not reach 2 GiB."""
+_MOST_BUCKETS = 1_000
+"""With more buckets, parcels of a task would have too few rows each."""
+_FEW_ROWS = 500_000
+"""Rows that are few enough for this process; of more, a derivation without groups is one task."""
+
+
+_BY_SLICE = {"select", "where", "with_piece", "join"}
+"""Operations whose rows follow from those of any slice of a table and from few others."""
+_MOST_FOR_ALL = 1_000_000
+"""Rows that all tasks may get: less work than to hand all rows of the files to Spark."""
+
+
+def _where_rows_are(work: Operation) -> Operation:
+    """Makes an operation happen in this process if all its rows are here, and in the tasks that read them from files.
+
+    Otherwise all its rows go to Spark.
+    """
+    name = work.__name__
+    here = getattr(InProcess(), name)
+
+    @wraps(work)
+    def choose(self: "OnSpark", *given: Any, **named: Any) -> Any:
+        if not any(isinstance(one, DataFrame | InFiles) for one in given):
+            return here(*given, **named)
+        rows, *others = given
+        if isinstance(rows, InFiles) and name in _BY_SLICE and not any(map(_is_large, others)):
+            return rows.then(lambda part: here(part, *others, **named))
+        return work(self, *map(self.there, given), **named)
+
+    return cast(Operation, choose)
+
+
+def _is_large(given: Any) -> bool:
+    """Returns whether something that an operation is given is more than all tasks may get."""
+    return isinstance(given, DataFrame | InFiles) or (isinstance(given, pl.DataFrame) and given.height > _MOST_FOR_ALL)
+
+
+class Derived(NamedTuple):
+    """Holds what a derivation makes in tasks: the rows of its tables below each other, a struct for each table."""
+
+    source: DataFrame
+    work: Pass
+    made: RowType
+
+    def rows(self) -> DataFrame:
+        """Returns the made rows, which Spark computes whenever they are read."""
+        return map_arrow(self.source, self.work, self.made)
+
+
+@dataclass(frozen=True)
+class OnSpark:
+    """An engine whose tables are Delta tables. Its rows are DataFrames, `InFiles` or, where they are few, frames.
+
+    What a derivation makes without groups are few rows, and so are the rows of some tables. Groups come together in
+    buckets (`jobs.engines.parcels`).
+    """
+
+    warehouse: Warehouse
+    few_bytes: bool = False
+    """Whether this process reads the captures: they are few, whatever the warehouse holds."""
+    handed: dict[int, tuple[pl.DataFrame, DataFrame]] = field(default_factory=dict, repr=False, compare=False)
+    """The rows of this process that Spark has, by the identity of the table."""
+
+    @cached_property
+    def buckets(self) -> int:
+        """The number of buckets for rows of messages, so that the memory of a task holds one."""
+        packets = self.warehouse.count(PACKETS)
+        return _MOST_BUCKETS if packets is None else min(packets // _BUCKET_ROWS + 1, _MOST_BUCKETS)
+
+    def there(self, rows: Any) -> Any:
+        """Returns rows as a DataFrame, and everything else as it is."""
+        if isinstance(rows, InFiles):
+            return self._from_files(rows)
+        if not isinstance(rows, pl.DataFrame):
+            return rows
+        if id(rows) not in self.handed:
+            found = to_spark(self.warehouse.spark, rows)
+            self.handed[id(rows)] = rows, F.broadcast(found) if rows.height <= MOST_ROWS else checkpoint(found)
+        return self.handed[id(rows)][1]
+
+    def read(self, table: Table, *columns: str) -> Rows:
+        few = self.warehouse.read_if_small(table, _FEW_BYTES) if table in FEW else None
+        if few is not None:
+            return few.select(columns or table.names)
+        if self.warehouse.is_local:
+            return self.select(InFiles(table, self.warehouse.files(table)), *(columns or table.names))
+        return with_columns_of(table, self.warehouse.read(table)).select(*(columns or table.names))
+
+    def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
+        return InProcess().table(rows, schema)
+
+    def run(
+        self,
+        rows: Rows,
+        work: Pass,
+        schema: RowType,
+        by: Sequence[str] = (),
+        order: Sequence[str] = (),
+        *,
+        parts: int = 0,
+    ) -> Rows:
+        if isinstance(rows, pl.DataFrame) and (self.few_bytes or not parts):
+            return InProcess().run(rows, work, schema, by, order)
+        rows = _grouped(self.there(rows), by, order)
+        if parts:
+            rows = rows.repartition(tasks(parts))
+        return map_arrow(rows, work, schema)
+
+    def derive_tables(self, work: Work | Derivation, **tables: Rows) -> dict[str, Rows]:
+        derivation = Derivation.of(work)
+        if _are_here(tables):
+            return derivation.run(**tables)
+        if derivation.needs_all:
+            needed = {
+                name: self.select(rows, *derivation.columns[name]) if name in derivation.columns else rows
+                for name, rows in tables.items()
+            }
+            few = self._brought(needed, _FEW_ROWS)
+            if few is not None:
+                return derivation.run(**few)
+        derived = self._derived(derivation, tables)
+        found = checkpoint(derived.rows())
+        return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in derived.made.names}
+
+    def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> Derived:
+        shared = self.bring(**{name: tables[name] for name in derivation.shared})
+        given = {name: rows for name, rows in tables.items() if name not in shared}
+        without_rows = {name: _without_rows(rows) for name, rows in given.items()}
+        keys = {tuple(rows.schema[name] for name in derivation.by) for rows in without_rows.values()}
+        if len(keys) > 1:  # equal values of other types have other hashes
+            raise TypeError(f"The columns {', '.join(derivation.by)} have other types in other tables: {keys}.")
+        empty = {name: derivation.needed(name, rows) for name, rows in without_rows.items()}
+        made = derivation.made(**empty, **shared)
+        if derivation.in_parts:
+            ((name, rows),) = given.items()
+            rows = self.there(rows) if isinstance(rows, pl.DataFrame) else rows
+            source, to_frames = self._in_tasks(rows, empty[name].columns)
+            to_tables: Callable[[Batches], Iterable[Frames]] = partial(_named, name, to_frames)
+        else:
+            buckets = self.buckets if derivation.by else 1
+            parcels = [self._packed(name, rows, empty[name], derivation.by, buckets) for name, rows in given.items()]
+            many = tasks(buckets // _BUCKETS_OF_A_TASK)
+            source = self.union(*parcels).repartition(many, "bucket").sortWithinPartitions("bucket")
+            to_tables = partial(unpack, empty)
+        return Derived(source, _deriving(derivation, made, shared, to_tables), made)
+
+    def _packed(self, name: str, rows: Rows, empty: pl.DataFrame, by: Sequence[str], buckets: int) -> DataFrame:
+        """Returns rows of PARCEL."""
+        if isinstance(rows, pl.DataFrame):
+            packed = pa.Table.from_batches(pack(name, [rows], empty, by, buckets))
+            return to_spark(self.warehouse.spark, to_frame(packed))
+        source, to_frames = self._in_tasks(rows, dict.fromkeys((*by, *empty.columns)))
+        return map_arrow(source, lambda batches: pack(name, to_frames(batches), empty, by, buckets), PARCEL)
+
+    def _in_tasks(self, rows: Rows, columns: Collection[str]) -> tuple[DataFrame, ToFrames]:
+        """Returns what tasks get of rows that are not here, and how they make frames of it, with these columns."""
+        if isinstance(rows, DataFrame):
+            return rows.select(*columns), _to_frames
+        numbers, shares = self.warehouse.spread(rows.files)
+        chosen = replace(rows, files=()).then(lambda part: part.select(*columns))
+        return numbers, reading_frames(shares, rows.table.arrow, chosen.make)
+
+    def _from_files(self, rows: InFiles) -> DataFrame:
+        """Returns rows as a DataFrame that tasks make of files."""
+        schema = row_type_of(rows.without_rows())
+        numbers, to_frames = self._in_tasks(rows, schema.names)
+        return map_arrow(
+            numbers, lambda batches: (batch for one in to_frames(batches) for batch in to_batches(one, schema)), schema
+        )
+
+    def derive(self, work: Work | Derivation, **tables: Rows) -> Rows:
+        return self.derive_tables(work, **tables)[ONE]
+
+    def gather(self, work: Work | Derivation, **tables: Rows) -> Frames:
+        derivation = Derivation.of(work)
+        if derivation.needs_all or _are_here(tables):
+            return self.bring(**self.derive_tables(derivation, **tables))
+        derived = self._derived(derivation, tables)
+        return untagged(derived.rows().toArrow().cast(derived.made), derived.made.names)
+
+    def bring(self, **tables: Rows) -> Frames:
+        return self._brought(tables) or {}
+
+    def _brought(self, tables: Mapping[str, Rows], most: int | None = None) -> Frames | None:
+        """Brings the tables here, by one query; None if those on Spark have more than `most` rows together."""
+        many = {name: self.there(rows) for name, rows in tables.items() if not isinstance(rows, pl.DataFrame)}
+        if not many:
+            return dict(tables)
+        # The rows of all tables stand below each other, each as a struct in the column of its table.
+        tagged = row(**{name: row_type(rows.schema) for name, rows in many.items()})
+        structs = (rows.select(F.struct(*rows.columns).alias(name)) for name, rows in many.items())
+        types = {field.name: nullable(field.dataType) for field in spark_schema(tagged)}
+        rows = cast_columns(self.union(*structs), types)
+        found = (rows if most is None else rows.limit(most + 1)).toArrow()
+        if most is not None and found.num_rows > most:
+            return None
+        return {**tables, **untagged(found.cast(tagged), many)}
+
+    def keep(self, rows: Rows) -> Rows:
+        return rows if isinstance(rows, pl.DataFrame) else checkpoint(self.there(rows))
+
+    def expect_few(self, rows: Rows) -> Rows:
+        few = self._brought({ONE: rows}, MOST_ROWS)
+        return rows if few is None else few[ONE]
+
+    @_where_rows_are
+    def union(self, *parts: Rows) -> Rows:
+        return reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), parts)
+
+    @_where_rows_are
+    def pick(self, rows: Rows, column: str, *others: str) -> Rows:
+        fields = f"{column}.*" if isinstance(rows.schema[column].dataType, StructType) else column
+        return rows.where(F.col(column).isNotNull()).select(*dict.fromkeys((*others, fields)))
+
+    @_where_rows_are
+    def select(self, rows: Rows, *names: str, **columns: str) -> Rows:
+        return rows.select(*names, *(F.col(old).alias(new) for new, old in columns.items()))
+
+    @_where_rows_are
+    def with_piece(self, rows: Rows) -> Rows:
+        whole = f"(stream_offset - pmod(stream_offset, {PIECE_BYTES}))"  # as `div` rounds towards 0
+        return rows.withColumn("piece", F.expr(f"{whole} div {PIECE_BYTES}"))
+
+    @_where_rows_are
+    def distinct(self, rows: Rows) -> Rows:
+        return rows.distinct()
+
+    @_where_rows_are
+    def where(self, rows: Rows, column: str) -> Rows:
+        return rows.where(column)
+
+    @_where_rows_are
+    def join(self, rows: Rows, other: Rows, on: Sequence[str], how: How = "inner") -> Rows:
+        return rows.join(other, list(on), how)
+
+    def sum_up(self, rows: Rows, by: Sequence[str], *columns: str) -> Rows:
+        if isinstance(rows, pl.DataFrame):
+            return InProcess().sum_up(rows, by, *columns)
+        if isinstance(rows, InFiles):
+            parts = self.there(rows.then(lambda part: InProcess().sum_up(part, by, *columns)))
+        else:
+            parts = rows.withColumn("count", F.lit(1))
+        return parts.groupBy(*by).agg(*(F.sum(name).alias(name) for name in ("count", *columns)))
+
+    @_where_rows_are
+    def count(self, rows: Rows) -> int:
+        return int(rows.count())
+
+    def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
+        if isinstance(rows, pl.DataFrame):
+            if self.warehouse.is_local:
+                self._write_few(table, conform(rows, table), update=update)
+                return
+            if not rows.height:
+                return
+        rows = self.there(rows)
+        if table in _OFTEN_EMPTY and rows.isEmpty():
+            return
+        times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
+        self.warehouse.merge(table, rows.withColumns(times) if times else rows, update=update)
+
+    def _write_few(self, table: Table, rows: pl.DataFrame, *, update: bool) -> None:
+        """Writes rows of this process to a table in a local folder."""
+        if update:
+            self.warehouse.replace_rows(table, rows.select(table.key), rows)
+        elif rows.height:
+            known = self.warehouse.read_keys(table, rows)
+            self.warehouse.append(table, InProcess().join(rows, known, table.key, "anti"))
+
+    def replace(self, table: Table, rows: Rows) -> None:
+        self.warehouse.replace(table, conform(rows, table) if isinstance(rows, pl.DataFrame) else self.there(rows))
+
+    def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
+        derivation = Derivation.of(work)
+        if derivation.needs_all or _are_here(tables):
+            self.replace(table, self.derive(derivation, **tables))
+            return
+        derived = self._derived(derivation, tables)
+        if not self.warehouse.is_local:
+            self.replace(table, derived.rows().select(f"{ONE}.*"))
+            return
+        make = derived.work  # tasks get it without the DataFrame
+
+        def rows_of_table(batches: Batches) -> Batches:
+            return (pa.RecordBatch.from_struct_array(batch[ONE]) for batch in make(batches))
+
+        self.warehouse.replace_in_tasks(table, derived.source, rows_of_table)
+
+    def delete_from_offset(self, table: Table, stale: Rows) -> None:
+        if self.warehouse.is_local:
+            self.warehouse.replace_here(table, from_offsets(self.bring(rows=stale)["rows"], table))
+            return
+        offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
+        self.warehouse.delete(table, self.there(stale), f"t.stream_id = s.stream_id AND {offset}")
+
+
+def _grouped(rows: DataFrame, by: Sequence[str], order: Sequence[str] = ()) -> DataFrame:
+    """Returns the rows of each group in one partition, next to each other."""
+    if not by:
+        return rows
+    # Not by the columns themselves: Spark 4.1 leaves that out above a union whose sides were joined by them, and then
+    # may coalesce the partitions of the two sides differently, so that rows of one group part.
+    return rows.repartition(F.xxhash64(*by)).sortWithinPartitions(*by, *order)
+
+
+def _to_frames(batches: Batches) -> Iterator[pl.DataFrame]:
+    """Yields rows as frames."""
+    return map(to_frame, pieces(batches))
+
+
+def _named(name: str, to_frames: ToFrames, batches: Batches) -> Iterator[Frames]:
+    """Yields rows as frames of the table of this name."""
+    return ({name: frame} for frame in to_frames(batches))
+
+
+def _deriving(
+    derivation: Derivation, made: RowType, shared: Frames, to_tables: Callable[[Batches], Iterable[Frames]]
+) -> Pass:
+    """Returns a pass that derives rows of `made`, each time from some rows of the tables and all that are shared."""
+    return lambda batches: derivation.below_each_other(({**some, **shared} for some in to_tables(batches)), made)
+
+
+def _without_rows(rows: Rows) -> pl.DataFrame:
+    """Returns a frame with the columns of rows, and none of them."""
+    if isinstance(rows, InFiles):
+        return rows.without_rows()
+    return rows.clear() if isinstance(rows, pl.DataFrame) else schema_of(row_type(rows.schema)).to_frame()
+
+
+def _are_here(tables: Mapping[str, Rows]) -> bool:
+    """Returns whether all rows are in this process."""
+    return all(isinstance(rows, pl.DataFrame) for rows in tables.values())
+
+
+def engine_of(warehouse: Warehouse) -> Engine[Any]:
+    """Returns an engine in this process for a warehouse that is held in memory, else one on Spark."""
+    return OnSpark(warehouse) if warehouse.local is None else InProcess(load=partial(load, warehouse))
+
+
+def load(warehouse: Warehouse, table: Table, *columns: str) -> pl.DataFrame | pl.LazyFrame:
+    """Returns the rows of a table as `InProcess` holds them: many are read from its files when they are needed.
+
+    With columns, it returns these at least.
+    """
+    held = {} if warehouse.local is None else warehouse.local.tables
+    may_be_many = warehouse.is_local and table.name not in held and table not in FEW
+    count = warehouse.count(table) if may_be_many else 0
+    if count is None or count > MANY_ROWS:
+        return scan(warehouse.files(table), table.arrow).select(columns or table.names)
+    return warehouse.read_local(table, *columns)

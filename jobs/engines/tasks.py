@@ -1,0 +1,43 @@
+"""Runs passes on Spark: DataFrame in, DataFrame out, by `mapInArrow`."""
+
+import gc
+import sys
+from collections.abc import Iterator
+from zipimport import zipimporter
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from schemas.table import RowType, spark_schema
+from udfs.ingest.options import Batches, Pass
+
+_MOST_TASKS = 10_000
+
+
+def tasks(parts: int) -> int:
+    """Returns the number of tasks for a pass over `parts` independent parts: at least 1, at most 10,000."""
+    return max(1, min(parts, _MOST_TASKS))
+
+
+def map_arrow(rows: DataFrame, work: Pass, schema: RowType) -> DataFrame:
+    """Returns the rows of `schema` that a pass makes of `rows`."""
+
+    def run(batches: Batches) -> Iterator[pa.RecordBatch]:
+        reduce_overhead()
+        yield from work(batches)
+
+    return rows.mapInArrow(run, spark_schema(schema))
+
+
+def reduce_overhead() -> None:
+    """Drops the importers of zip files from the path cache and exempts loaded modules from garbage collection.
+
+    Before each task, Spark invalidates the caches of all importers. Before Python 3.13, the importer of a zip file then
+    reads the whole directory of the file (python/cpython#103200); Spark's path holds about twenty such files, its own
+    archives and jars, which costs 0.1 s of CPU time per task. An import that needs a dropped importer creates it again,
+    without reading. Spark also collects garbage before each task; frozen objects are not visited.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimporter):
+            del sys.path_importer_cache[path]
+    gc.freeze()

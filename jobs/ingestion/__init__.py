@@ -1,1 +1,0 @@
-"""Decides what a run of ingest reads, from where connections resume and which rows it replaces."""

@@ -1,1 +1,0 @@
-"""Replays messages: who talks with whom, what the receiver did with each message, and what became of it."""

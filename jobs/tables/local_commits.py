@@ -1,0 +1,401 @@
+"""Commits to Delta tables in folders of this machine without Spark, by delta-rs (the package `deltalake`).
+
+Spark takes most of a second for each commit, and a small night makes some thirty. The rows of a commit are a file that
+is written here and added to the table by delta-rs: a file has to be on the disk before the log names it, and delta-rs
+waits for no disk. Tables in a folder have no features that delta-rs cannot write, such as clustering.
+
+A log is read from its newest checkpoint on: without checkpoints, each night would read more commits than the last.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from jobs.cli.errors import ConflictError, JobError, first_line, known_error
+from jobs.cli.logs import warn
+from jobs.engines.tasks import map_arrow, tasks
+from jobs.tables import log
+from jobs.tables.gone import Gone, with_values
+from jobs.tables.local_files import (
+    FILE,
+    Share,
+    read_files,
+    sync,
+    write_file,
+    writing_files,
+)
+from jobs.tables.spark_rows import nullable
+from schemas.table import Table
+from udfs.frames.derivation import to_arrow
+from udfs.ingest.options import Pass
+
+_FEATURES = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed"}
+"""What a table may need of its writers so that delta-rs, and this module, can write it."""
+_WRITERS = {"delta.minWriterVersion": "4"}
+"""Writers have to heed CHECK constraints and the change data feed."""
+_INVALID = re.compile("JobError: (.*)")
+"""How Spark tells of a JobError in a task."""
+_COLOURS = re.compile(r"\x1b\[\d*m|↳")
+"""Marks for a terminal, which delta-rs puts between the parts of an error."""
+_ATTEMPTS = 5
+_FILE_ROWS = 200_000
+"""Most rows of a file that this process writes."""
+_TASK_BYTES = 32 * 2**20
+"""Bytes of files that a task reads, if there are as many as _FEWEST_TASKS."""
+_FEWEST_TASKS = 32
+_FEW_ROWS, _MANY_FILES = 20_000, 8
+"""Few rows in many files become one file: opening a file takes as long as reading a thousand rows."""
+_CHECKPOINT_EVERY = 10
+"""Versions after which a checkpoint is made; Delta's own default."""
+_ONCE: Any = {
+    "commit_properties": CommitProperties(max_commit_retries=0),
+    "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+}
+"""How delta-rs commits: after the version that was read or not at all, and not yet with a checkpoint."""
+_opened: dict[str, tuple[log.Entry | None, DeltaTable]] = {}
+"""The tables that this process has opened, as they were when the log ended with this entry."""
+_CURE = "Ingest the captures into a new warehouse."
+
+
+def create(place: str, table: Table, properties: Mapping[str, str], *, again: bool = False) -> None:
+    """Creates the table in the folder `place`, without rows, unless the folder holds it or something else.
+
+    With `again`, it replaces the table that is there, and its rows.
+    """
+    folder = Path(place)
+    if not again and folder.exists() and any(found.name != log.FOLDER for found in folder.iterdir()):
+        return
+    try:
+        DeltaTable.create(
+            place,
+            Schema.from_json(_schema(table)),
+            mode="overwrite" if again else "error",
+            description=table.comment,
+            configuration={**properties, **_WRITERS},
+            raise_if_key_not_exists=False,
+            **_ONCE,
+        )
+    except (DeltaError, OSError) as error:
+        if again or not log.versions(place):  # else another run has created it
+            raise _failure(place, error) from error
+    _settle(place, log.versions(place)[0])
+    sync(folder, folder.parent, folder.parent.parent)  # all may be new
+
+
+def write(
+    place: str,
+    table: Table,
+    rows: pl.DataFrame | DataFrame,
+    check_lock: Callable[[], None],
+    *,
+    overwrite: bool = False,
+    work: Pass = lambda batches: batches,
+) -> None:
+    """Appends the rows to the table at this place, or replaces all its rows.
+
+    Of rows on Spark, or of what `work` makes of them, tasks write the files. The lock is checked between the look at
+    the log and the commit: a run that took this one for dead has either made a commit of its own by then, which takes
+    the version, or the check fails.
+
+    Raises:
+        ConflictError: another run took this one for dead, writes to the table all the time, or wrote to it before the
+        rows of tasks could replace its.
+        JobError: a value is missing where none may be, or is not one of those that its column can have.
+    """
+    delta = open_table(place)
+    if isinstance(rows, DataFrame):
+        version = delta.version()
+        files = _written_in_tasks(rows, writing_files(place, table, work))
+        if overwrite and log.versions(place)[0] != version:
+            raise ConflictError(f"Something else wrote {Path(place).name} at the same time.")
+        _add(place, files, check_lock, overwrite=overwrite)
+    elif not overwrite and _is_scattered(table, delta):
+        replace_rows(place, table, with_values(rows.select(table.key).clear()), rows, check_lock)
+    else:
+        _add(place, _written(place, table, rows), check_lock, overwrite=overwrite)
+
+
+def spread(spark: SparkSession, names: Sequence[str]) -> tuple[DataFrame, Sequence[Share]]:
+    """Returns shares of files, and their numbers, one for a task; small files share a task, a large one has several."""
+    sizes = {name: Path(name).stat().st_size for name in names}
+    parts = [(name, group) for name, size in sizes.items() for group in _row_groups(name, size)]
+    many = tasks(min(len(parts), max(_FEWEST_TASKS, sum(sizes.values()) // _TASK_BYTES)))
+    return spark.range(0, many, 1, many), [parts[number::many] for number in range(many)]
+
+
+def _row_groups(name: str, size: int) -> Iterable[int | None]:
+    """Returns the row groups of a large file; None, which is all of them, for another one."""
+    return range(pq.ParquetFile(name).num_row_groups) if size > _TASK_BYTES else [None]
+
+
+def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:
+    """Returns the rows of FILE that a pass returns in tasks."""
+    try:
+        return [row.asDict() for row in map_arrow(rows, work, FILE).collect()]
+    except PythonException as error:
+        raise (JobError(found[1]) if (found := _INVALID.search(str(error))) else error) from error
+
+
+def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[], None], *, overwrite: bool) -> None:
+    """Commits rows of FILE, in addition to the table's files or in their place."""
+    added = _added(files)
+
+    def commit(delta: DeltaTable) -> None:
+        delta.create_write_transaction(added, "overwrite" if overwrite else "append", delta.schema(), **_ONCE)
+
+    _commit(place, check_lock, commit)
+
+
+def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check_lock: Callable[[], None]) -> None:
+    """Deletes the rows that are `gone`, and appends others, in one commit.
+
+    Only files with a row that is gone are written again, or all if they are many with few rows; where there is nothing
+    to do, nothing is committed.
+
+    Raises:
+        ConflictError: something else wrote to the table meanwhile. JobError: as `write` does.
+    """
+    read, before = open_table(place), files(place)
+    with_gone = _files_with(gone, place, table, read)
+    if not with_gone and not rows.height:
+        return
+
+    def remaining(*paths: str) -> pl.DataFrame:
+        there = read_files([_file_at(place, path) for path in paths], table.arrow)
+        return there.filter(~gone.find(there))
+
+    if _is_scattered(table, read):
+        with_gone = _add_actions(read).to_pylist()
+        parts = [pl.concat([remaining(*(one["path"] for one in with_gone)), rows.select(table.names)])]
+    else:
+        parts = [rows, *(remaining(one["path"]) for one in with_gone)]
+    added = [action for part in parts for action in _added(_written(place, table, part))]
+    now_ms = time.time_ns() // 1_000_000
+    removed = [RemoveAction(one["path"], True, now_ms, one["size_bytes"], {}) for one in with_gone]
+
+    def commit(delta: DeltaTable) -> None:
+        if {*_files_of(place, delta)} != {*before}:
+            raise ConflictError(f"Something else wrote {table.name} at the same time.")
+        delta.create_write_transaction([*added, *removed], "append", delta.schema(), **_ONCE)
+
+    _commit(place, check_lock, commit)
+
+
+def _is_scattered(table: Table, delta: DeltaTable) -> bool:
+    """Returns whether few rows are in so many files that one file for all of them is better."""
+    rows = _add_actions(delta)["num_records"]
+    is_few = not rows.null_count and (pc.sum(rows).as_py() or 0) <= _FEW_ROWS
+    return is_few and len(rows) >= _MANY_FILES and not table.keeps_changes
+
+
+def _files_with(gone: Gone, place: str, table: Table, delta: DeltaTable) -> list[Mapping[str, Any]]:
+    """Returns `path` and `size_bytes` of the files with rows that are gone."""
+    schema = pa.schema([table.arrow.field(name) for name in gone.columns])
+    there = pa.table(delta.get_add_actions(flatten=True))
+    ends = [f"{end}.{name}" for name in gone.values for end in ("min", "max")]
+    known = there.select(["path", "size_bytes", *(name for name in ends if name in there.column_names)])
+    # The least and greatest value in the log are those of the file, or further apart.
+    perhaps = {_file_at(place, one["path"]): one for one in known.to_pylist() if gone.may_be_in(one)}
+    return [one for file, one in perhaps.items() if gone.find(read_files([file], schema)).any()]
+
+
+def _written(place: str, table: Table, rows: pl.DataFrame) -> list[dict[str, Any]]:
+    """Writes rows to files; returns rows of FILE.
+
+    Many rows are sorted by TxSequenceID, so that those of recent sequences, which a night replaces, are in few files.
+    """
+    if rows.height > _FILE_ROWS and "tx_sequence_id" in table.names:
+        rows = rows.sort("tx_sequence_id", maintain_order=True)
+    parts = rows.select(table.names).iter_slices(_FILE_ROWS) if rows.height else ()
+    return [write_file(place, table, to_arrow(part)) for part in parts]
+
+
+def _file_at(place: str, path: str) -> str:
+    """Returns the name of a file that the log of the table at this place calls `path`."""
+    return f"{place.rstrip('/')}/{unquote(path)}"
+
+
+def _added(files: Sequence[Mapping[str, Any]]) -> list[Any]:
+    return [AddAction(one["name"], one["size"], {}, one["modified_ms"], True, one["statistics"]) for one in files]
+
+
+def restore(place: str, version: int, check_lock: Callable[[], None]) -> None:
+    """Puts back the columns, properties and rows that the table at this place had in the version.
+
+    Raises:
+        ConflictError: another run took this one for dead, or writes to the table all the time.
+        JobError: a file is gone.
+    """
+    _commit(place, check_lock, lambda delta: delta.restore(version, **_ONCE) and None)
+
+
+def read(place: str, schema: pa.Schema) -> pl.DataFrame:
+    """Reads the table at this place with the columns of the schema."""
+    return read_files(files(place), schema)
+
+
+def size(place: str) -> int:
+    """Returns how many bytes the files of the table at this place have."""
+    return sum(_add_actions(open_table(place))["size_bytes"].to_pylist())
+
+
+def files(place: str) -> list[str]:
+    """Returns the Parquet files that hold the table's rows."""
+    return _files_of(place, open_table(place))
+
+
+def changed_files(place: str, version: int) -> tuple[list[str], list[str]]:
+    """Returns the files that hold rows now and held none in a version, and the other way round.
+
+    Raises:
+        OSError: the log does not tell any more what the version had.
+    """
+    try:
+        then = _files_of(place, DeltaTable(place, version))
+    except DeltaError as error:
+        raise OSError(f"{place}: nothing tells what version {version} had: {first_line(error)}") from error
+    now = files(place)
+    return sorted({*now} - {*then}), sorted({*then} - {*now})
+
+
+def _files_of(place: str, delta: DeltaTable) -> list[str]:
+    return [_file_at(place, path) for path in _add_actions(delta)["path"].to_pylist()]
+
+
+def count(place: str) -> int | None:
+    """Returns how many rows the table at this place has, by its log; None where that does not tell, 0 without one."""
+    if not log.versions(place):
+        return 0
+    counts = _add_actions(open_table(place))["num_records"]
+    return None if counts.null_count else pc.sum(counts).as_py() or 0
+
+
+def _add_actions(delta: DeltaTable) -> pa.Table:
+    """Returns a row for each file of the table, with its `path` and `size_bytes`."""
+    return pa.table(delta.get_add_actions())
+
+
+def set_properties(place: str, pairs: Mapping[str, str]) -> None:
+    """Sets properties of the table at this place, in the version after the one that it reads.
+
+    Raises:
+        ConflictError: another run made that version.
+    """
+
+    def commit(delta: DeltaTable) -> None:
+        delta.alter.set_table_properties(dict(pairs), raise_if_not_exists=False, **_ONCE)
+
+    _commit(place, lambda: None, commit, attempts=1)
+
+
+def read_properties(place: str) -> dict[str, str]:
+    """Returns the properties of the table at this place."""
+    return dict(open_table(place).metadata().configuration)
+
+
+def _commit(
+    place: str, check_lock: Callable[[], None], commit: Callable[[DeltaTable], None], attempts: int = _ATTEMPTS
+) -> None:
+    """Makes the version after the one that it reads; reads again if another run has made it.
+
+    Raises:
+        ConflictError: each time, another run has made it. JobError: delta-rs cannot commit.
+    """
+    for _ in range(attempts):
+        delta = open_table(place)
+        own = _opened.pop(place)  # so that nobody else makes it go on with the log
+        check_lock()
+        version = delta.version() + 1
+        try:
+            commit(delta)
+        except (DeltaError, OSError) as error:
+            if log.versions(place)[0] < version:
+                raise _failure(place, error) from error
+        else:
+            _settle(place, version)
+            _opened[place] = own
+            if version % _CHECKPOINT_EVERY == 0:
+                checkpoint(place)
+            return
+    raise ConflictError(f"Something else wrote {place} at the same time.")
+
+
+def checkpoint(place: str) -> None:
+    """Makes a checkpoint of the newest version, and deletes commits before one that are past their retention.
+
+    The commits stand without it.
+    """
+    delta, entries = open_table(place), Path(place, log.FOLDER)
+    try:
+        delta.create_checkpoint()
+        sync(*entries.glob(f"{delta.version():020d}.checkpoint*"), entries / log.LAST_CHECKPOINT, entries)
+        delta.cleanup_metadata()
+    except (DeltaError, OSError) as error:
+        warn(f"{place}: no checkpoint could be made: {first_line(error)}")
+
+
+def open_table(place: str) -> DeltaTable:
+    """Returns the table in its newest version.
+
+    It is one object as long as this process runs, and goes on with the log: a month of commits takes longer to read
+    than most tables.
+
+    Raises:
+        JobError: delta-rs cannot read or write it.
+    """
+    try:
+        newest = log.newest_entry(place)
+        known, delta = _opened.pop(place, (None, None))
+        if known and newest and delta and newest.version > known.version:
+            delta.update_incremental()
+        elif delta is None or newest != known:  # another table may stand in its place
+            delta = DeltaTable(place)
+    except DeltaError as error:
+        raise JobError(f"{place} cannot be read: {_plain_text(error)}. {_CURE}") from error
+    protocol = delta.protocol()
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    # A later reader has deletion vectors, or other names of columns.
+    if protocol.min_reader_version != 1 or features - _FEATURES or delta.metadata().partition_columns:
+        raise JobError(f"{place} has features that another program or version gave it. {_CURE}")
+    _opened[place] = newest, delta
+    return delta
+
+
+def _failure(place: str, error: Exception) -> JobError:
+    """Says why delta-rs could not commit, and of the one cause that its words do not name."""
+    return known_error(error) or JobError(
+        f"{place} cannot be committed to: {_plain_text(error)}. If its file system has no hard links, two runs could "
+        "overwrite each other's commits: put the warehouse on another."
+    )
+
+
+def _plain_text(error: Exception) -> str:
+    return " ".join(_COLOURS.sub("", str(error)).split()).rstrip(".")
+
+
+def _settle(place: str, version: int) -> None:
+    sync(log.entry(place, version), log.entry(place, version).parent)
+
+
+def _schema(table: Table) -> str:
+    """Returns the table's Spark schema with the columns' comments, as JSON."""
+    return StructType(
+        [
+            StructField(of.name, nullable(of.dataType), of.nullable, {"comment": column.comment})
+            for column, of in zip(table, table.spark, strict=True)
+        ]
+    ).json()

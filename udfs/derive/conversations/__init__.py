@@ -1,1 +1,0 @@
-"""Shows every conversation once, by clocks that do not step back."""

@@ -1,1 +1,0 @@
-"""Counts what single arrivals do not show, for findings and incidents."""

@@ -1,1 +1,0 @@
-"""Chooses the bounded rows that the report and the summary show."""

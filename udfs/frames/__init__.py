@@ -1,0 +1,1 @@
+"""What rooms share: a derivation of frames from frames, an engine that runs it, columns, rows with names."""

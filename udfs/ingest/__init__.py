@@ -1,0 +1,4 @@
+"""Reads captures into packets: index a file, extract segments, defragment, preframe, assemble connections.
+
+`flow` runs these passes in any engine; `captures` and `connections` decide what is read, and from where it goes on.
+"""

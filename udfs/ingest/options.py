@@ -1,0 +1,42 @@
+"""Declares the options of the passes, and the types that they share."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from schemas import wire
+from udfs.tcp.connections import WINDOW_BYTES
+from udfs.tcp.overlap import Overlap
+
+Batches = Iterable[pa.RecordBatch]
+Pass = Callable[[Batches], Batches]
+"""Turns batches into batches and keeps no state between calls; `jobs.engines.tasks.map_arrow` runs it."""
+
+
+class CaptureFile(NamedTuple):
+    """A capture: its identifier and its location."""
+
+    capture_id: str
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOptions:
+    """Ports that carry MSMQ, the overlap policy, the parts of packets to keep; sizes in bytes."""
+
+    ports: tuple[int, ...] = (wire.TCP_PORT,)
+    overlap: Overlap = Overlap.FIRST
+    keep_bodies: bool = False
+    split_bytes: int = 64 << 20
+    window_bytes: int = WINDOW_BYTES
+    quarantine_raw_bytes: int = 4096
+    batch_bytes: int = 4 << 20
+    hiding_key: bytes | None = field(default=None, repr=False)
+    """The key under which checksums of bodies are hashed, so that no short body can be guessed; None: they are not."""
+
+    @property
+    def raw_kept(self) -> int:
+        """Returns how many bytes of each quarantined run are kept: none without bodies, which may be among them."""
+        return self.quarantine_raw_bytes if self.keep_bodies else 0

@@ -1,0 +1,300 @@
+"""Finds why receivers never acknowledged messages: what else the wire shows between the two machines."""
+
+import polars as pl
+
+from schemas.outcomes import Outcome
+from schemas.replay import Evidence
+from schemas.wire import LATEST_ORDER_ACK_NS
+from udfs.frames.columns import (
+    ACK_PAIR,
+    PLACE,
+    SEQUENCE,
+    address_of_stream,
+    address_reached,
+    are_in,
+    count,
+    count_if,
+    key_at,
+    nanoseconds,
+    row_key,
+    timestamp,
+    unsigned,
+)
+from udfs.frames.derivation import derives
+from udfs.replay.order.acks import select_order_acks
+from udfs.replay.outcomes.counts import has_outcome
+from udfs.replay.outcomes.plain import SLOT, with_receiver
+
+_DOUBTED = [Outcome.UNACKNOWLEDGED, Outcome.CONTRADICTED, Outcome.UNKNOWN]
+_CLOSED_TIMES = 3
+"""Connections in a row that end right after messages, before one is a habit of the receiver."""
+_PLACE_OF_FINDING = (*SEQUENCE, "session_id", "destination_queue")
+_MACHINES = ("from_address", "to_address")
+_OF_PAIR = ("receiver", "source_queue_manager", "tx_sequence_id")
+_OF_LATE = (*SLOT, *PLACE, "source_queue_manager", "session_id", "captured_ns", "acknowledged_at", "evidence")
+_OF_VERDICT = (*SLOT, *PLACE, "source_queue_manager", "session_id", "captured_ns", "accepted")
+OF_ACKS = ("stream_id", "stream_offset", "captured_ns", "ack_type", "tx_sequence_id", "tx_sequence_number")
+
+
+@derives(SEQUENCE)
+def doubted_sequences(outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Returns the sequences with messages of which acknowledgments leave in doubt what became.
+
+    Beside them are session and queue of the first, its time `since_ns` and its first `witness`, how many are
+    `unacknowledged` or `contradicted`, and the IDs of sender and receiver by the session, `sender` and `receiver`.
+    """
+    names = pl.col("session_id").str.split("->").list
+    return (
+        outcomes.filter(has_outcome(_DOUBTED), pl.col("arrivals") > 0)
+        .sort("first_seen_at", "tx_sequence_number", "message_id")
+        .group_by(SEQUENCE)
+        .agg(
+            pl.first("session_id", "destination_queue", "source_queue_manager"),
+            pl.first("witness").list.first().alias("key"),
+            nanoseconds(pl.min("first_seen_at")).alias("since_ns"),
+            *(count_if(has_outcome([one])).alias(one.value) for one in _DOUBTED[:2]),
+        )
+        .with_columns(sender=names.first(), receiver=names.last())
+    )
+
+
+def _unacknowledged(doubted: pl.DataFrame) -> pl.DataFrame:
+    """Returns the sequences with messages that were never acknowledged."""
+    return doubted.filter(pl.col("unacknowledged") > 0)
+
+
+def with_addresses(doubted: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
+    """Adds the last addresses of sender and receiver of each session, `from_address` and `to_address`."""
+    last = (
+        ends.filter(pl.col("copy_of").is_null())
+        .sort("first_ns", "stream_id")
+        .group_by("session_id")
+        .agg(
+            address_of_stream().last().alias("from_address"),
+            address_reached().last().alias("to_address"),
+        )
+    )
+    return doubted.join(last, on="session_id", how="left")
+
+
+def explain_failures(failures: pl.DataFrame, doubted: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows for `cannot_connect`, each for all sequences that it explains: the receiver cannot connect back.
+
+    `doubted` are rows of `with_addresses`. What explains none is one row without a sequence.
+    """
+    back = _unacknowledged(doubted).select(
+        *SEQUENCE, "destination_queue", "since_ns", client="to_address", server="from_address"
+    )
+    explained = failures.join(back, on=["client", "server"]).filter(
+        pl.col("lately") > 0, nanoseconds(pl.col("last_at")) >= pl.col("since_ns")
+    )
+    explained = explained.with_columns(explains=pl.lit(value=True))
+    alone = failures.join(explained, on=["client", "server"], how="anti")
+    return pl.concat([alone, explained.drop("since_ns")], how="diagonal")
+
+
+def order_acks_elsewhere(acks: pl.DataFrame, ends: pl.DataFrame, doubted: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows for `acknowledged_elsewhere`, one per sequence: OrderAcks of it that went to another GUID.
+
+    `acks` are rows of ACKS, of these sequences at least.
+    """
+    others = ends.filter(pl.col("receiver_guid").is_not_null()).select(
+        "stream_id", other="receiver_guid", other_address=address_reached(), receiver="sender"
+    )
+    return (
+        select_order_acks(acks)
+        .select(OF_ACKS)
+        .join(others, on="stream_id")
+        .join(_unacknowledged(doubted), on=["tx_sequence_id", "receiver"])
+        .filter(pl.col("other") != pl.col("source_queue_manager"), pl.col("other") != pl.col("sender"))
+        .sort("captured_ns", *PLACE)
+        .group_by(*_PLACE_OF_FINDING, *_MACHINES)
+        .agg(
+            count().alias("messages"),
+            pl.first("other", "other_address"),
+            timestamp(pl.first("captured_ns")).alias("found_at"),
+            row_key().first().alias("ack_key"),
+            pl.first("key"),
+        )
+    )
+
+
+def closed_connections(
+    streams: pl.DataFrame, ends: pl.DataFrame, session_acks: pl.DataFrame, doubted: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns rows for `closed_by_receiver`, one per sequence: the receiver ended its session's last connections early.
+
+    That is three at least, each within the time that an OrderAck may take after its last packet, without a SessionAck,
+    although the receiver's TCP acknowledged bytes. Whoever sends the first FIN or RST ends a connection.
+    """
+    answered = session_acks.select("stream_id").unique().with_columns(is_answered=True)
+    back = ends.select("connection_id", "stream_id").join(answered, on="stream_id", how="left")
+    heard = back.group_by("connection_id").agg(pl.col("is_answered").any().fill_null(value=False))
+    lasted = nanoseconds(pl.col("ended_at")) - nanoseconds(pl.col("last_captured_at"))
+    is_early = pl.col("ended_by_receiver") & pl.col("acked_bytes").is_not_null() & ~pl.col("is_answered")
+    counting = ends.filter(pl.col("copy_of").is_null()).select("stream_id", "session_id", "connection_id", "first_ns")
+    ended = (
+        streams.select("stream_id", "acked_bytes", "last_captured_at", "ended_by_receiver", "ended_at")
+        .join(counting, on="stream_id")
+        .join(heard, on="connection_id", how="left")
+        .with_columns(is_early=(is_early & (lasted < LATEST_ORDER_ACK_NS)).fill_null(value=False))
+    )
+    last = pl.col("is_early").tail(_CLOSED_TIMES)
+    return (
+        _unacknowledged(doubted)
+        .join(ended, on="session_id")
+        .sort("first_ns", "stream_id")
+        .group_by(*_PLACE_OF_FINDING, *_MACHINES, "key")
+        .agg(
+            (last.all() & (pl.len() >= _CLOSED_TIMES)).alias("is_habit"),
+            count_if("is_early").alias("messages"),
+            timestamp(pl.col("first_ns").filter("is_early").first()).alias("found_at"),
+            pl.last("ended_at").alias("last_at"),
+            key_at("stream_id", pl.lit(0)).last().alias("last_key"),
+        )
+        .filter("is_habit")
+        .drop("is_habit")
+    )
+
+
+def replaced_receivers(tallies: pl.DataFrame, ends: pl.DataFrame, doubted: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows for `receiver_replaced`, one per sequence that went on at another queue manager.
+
+    The other one got all that came before, and nothing since. Queue managers are told apart by their GUIDs.
+    """
+    guids = ends.filter(pl.col("receiver_guid").is_not_null()).select(
+        "stream_id", guid="receiver_guid", reached=address_reached()
+    )
+    parts = (
+        tallies.join(guids, on="stream_id")
+        .group_by(*SEQUENCE, "source_queue_manager", "guid")
+        .agg(
+            pl.min("first_ns"),
+            pl.max("last_captured_ns"),
+            pl.last("reached"),
+            key_at("stream_id", "first_offset").sort_by("first_ns").first().alias("part_key"),
+        )
+    )
+    before = parts.rename(
+        {
+            name: f"{name}_before"
+            for name in ("scope_key", "guid", "first_ns", "last_captured_ns", "reached", "part_key")
+        }
+    )
+    found = (
+        parts.join(before, on=["source_queue_manager", "tx_sequence_id"])
+        .filter(pl.col("guid") != pl.col("guid_before"), pl.col("last_captured_ns_before") < pl.col("first_ns"))
+        .sort("last_captured_ns_before")
+        .unique(SEQUENCE, keep="last", maintain_order=True)
+    )
+    return (
+        found.drop("source_queue_manager")
+        .join(doubted.drop("key"), on=SEQUENCE)
+        .select(
+            *_PLACE_OF_FINDING,
+            *_MACHINES,
+            "guid",
+            "guid_before",
+            "reached",
+            "reached_before",
+            messages=pl.lit(2, pl.Int64),
+            found_at=timestamp(pl.col("first_ns")),
+            last_at=timestamp(pl.col("last_captured_ns_before")),
+            first_key="part_key_before",
+            key="part_key",
+        )
+    )
+
+
+def unexplained(doubted: pl.DataFrame, *explained: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows for `never_answered`, one per sequence with unacknowledged messages that nothing else explains."""
+    known = pl.concat(rows.select(SEQUENCE).drop_nulls() for rows in explained)
+    waiting = _unacknowledged(doubted)
+    return waiting.filter(~are_in(waiting, known)).select(
+        *_PLACE_OF_FINDING,
+        *_MACHINES,
+        "key",
+        messages="unacknowledged",
+        found_at=timestamp(pl.col("since_ns")),
+    )
+
+
+@derives(ACK_PAIR)
+def acknowledged_pairs(acks: pl.DataFrame) -> pl.DataFrame:
+    """Returns the pairs that OrderAcks are of: when the first came, `began_ns`, and the `highest` sequence named."""
+    order_acks = select_order_acks(acks)
+    return order_acks.group_by(ACK_PAIR).agg(pl.min("ns").alias("began_ns"), pl.max("sequence").alias("highest"))
+
+
+@derives(shared=("pairs",), columns={"late": _OF_LATE}, in_parts=True)
+def acknowledged_no_more(late: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
+    """Returns SLOT and PLACE of late arrivals without an acknowledgment whose pair was acknowledged by then.
+
+    `pairs` are rows of `acknowledged_pairs`.
+    """
+    contradicted = pl.col("evidence") == Evidence.CONTRADICTED.value
+    silent = late.filter(pl.col("acknowledged_at").is_null(), ~contradicted)
+    began = pl.col("began_ns") < pl.col("captured_ns") + LATEST_ORDER_ACK_NS
+    return with_receiver(silent).join(pairs, on=ACK_PAIR).filter(began).select(*SLOT, *PLACE)
+
+
+@derives(ACK_PAIR)
+def fallen_acks(acks: pl.DataFrame) -> pl.DataFrame:
+    """Returns the sequences of pairs whose OrderAcks fell for good, by the last one that names a lower number.
+
+    `number` is the highest that was named since, `high` the highest before; `high_key` and `low_key` are of the first
+    OrderAck that named `high` and of the one that fell, `high_ns` and `low_ns` their times. A lower number that comes
+    before the timers' bound, or is made good later, is an OrderAck on a longer way.
+    """
+    pair = ("receiver", "source_queue_manager", "sequence")
+    orders = (
+        select_order_acks(acks)
+        .drop_nulls("number")
+        .select(*pair, "number", "ns", "key")
+        .sort(*pair, "ns", "number", "key")
+    )
+    highest = orders.with_columns(high=pl.col("number").cum_max().over(pair))
+    early = highest.select(*pair, "high", at="ns").sort("at")
+    asked = orders.with_columns(at=pl.col("ns") - LATEST_ORDER_ACK_NS).sort("at")
+    fell = asked.join_asof(early, on="at", by=list(pair), check_sortedness=False).filter(
+        pl.col("number") < pl.col("high")
+    )
+    last = (
+        fell.sort("ns", "number")
+        .group_by(pair)
+        .agg(pl.last("high"), pl.last("ns").alias("low_ns"), pl.last("key").alias("low_key"))
+    )
+    since = (
+        orders.join(last, on=pair)
+        .group_by(*pair, "high", "low_ns", "low_key")
+        .agg(
+            pl.col("number").filter(pl.col("ns") >= pl.col("low_ns")).max().alias("number"),
+            pl.col("ns").filter(pl.col("number") == pl.col("high")).min().alias("high_ns"),
+            pl.col("key").filter(pl.col("number") == pl.col("high")).first().alias("high_key"),
+        )
+    )
+    fallen = since.filter(pl.col("number") < pl.col("high"))
+    return fallen.with_columns(tx_sequence_id=unsigned(pl.col("sequence"))).drop("sequence")
+
+
+@derives(shared=("fallen",), columns={"verdicts": _OF_VERDICT}, in_parts=True)
+def acknowledged_in_vain(verdicts: pl.DataFrame, fallen: pl.DataFrame) -> pl.DataFrame:
+    """Returns SLOT and PLACE of the messages between the two numbers of OrderAcks that fell: rows of `fallen_acks`."""
+    between = (pl.col("tx_sequence_number") > pl.col("number")) & (pl.col("tx_sequence_number") <= pl.col("high"))
+    was_accepted = pl.col("accepted").fill_null(value=True) & (pl.col("captured_ns") < pl.col("low_ns"))
+    return with_receiver(verdicts).join(fallen, on=_OF_PAIR).filter(between, was_accepted).select(*SLOT, *PLACE)
+
+
+def fallen_in_scopes(fallen: pl.DataFrame, tallies: pl.DataFrame, doubted: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows for `acknowledgment_fell`, one for each sequence of a scope with messages between the two numbers.
+
+    `fallen` are rows of `fallen_acks`.
+    """
+    scopes = with_receiver(tallies).select(*SEQUENCE, *_OF_PAIR[:2]).unique()
+    found = fallen.join(scopes, on=_OF_PAIR).drop("receiver", "source_queue_manager")
+    return found.join(doubted.filter(pl.col("contradicted") > 0), on=SEQUENCE).select(
+        *(*_PLACE_OF_FINDING, *_MACHINES, "number", "high", "high_key", "low_key"),
+        messages=pl.col("contradicted"),
+        high_at=timestamp(pl.col("high_ns")),
+        found_at=timestamp(pl.col("low_ns")),
+    )

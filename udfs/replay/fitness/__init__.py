@@ -1,0 +1,1 @@
+"""Says what captures show and lack, before anything is concluded from them."""

@@ -1,0 +1,1 @@
+"""Puts outcomes and findings together as incidents, and says what to do about each."""

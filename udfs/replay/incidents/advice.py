@@ -1,0 +1,258 @@
+"""Says of an incident why it happened, what became of its messages, and what an operator can do about it."""
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from schemas.incidents import Cause, IncidentOutcome
+from schemas.outcomes import LOST, Outcome
+from schemas.replay import FindingKind as Kind
+from udfs.replay.findings.final_acks import advice_on
+from udfs.replay.words import all_counted, counted, one_or_many, tx_sequence
+
+PENDING = (Outcome.PENDING, Outcome.AWAITED)
+_DUPLICATES = (
+    "Check all that was accepted since then (the page lists it) for orders that nobody placed or that were placed "
+    "twice."
+)
+_SEND_AGAIN = (
+    "Have the application send the lost messages again: MSMQ will not. Look for them in the sender's transactional "
+    "dead-letter queue first."
+)
+_WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
+
+
+class _About(NamedTuple):
+    """Holds what there is to say of a cause."""
+
+    shown_by: tuple[Outcome | Kind, ...]
+    sentence: str
+    needed: str = ""
+    """Says what to do about the cause. Empty where incidents with this cause need different things."""
+    besides: str = ""
+    """How a sentence names it as a second cause for which messages are lost or pending."""
+    if_none_lost: str = "Nothing: no message was lost."
+    """Says what to do where no message is lost, pending or unknown."""
+
+
+_ABOUT: Mapping[Cause, _About] = {
+    Cause.REFUSED_FOR_CAUSE: _About(
+        (Outcome.REFUSED_FOR_CAUSE, Kind.REFUSED_FOR_CAUSE),
+        "The receiver refused messages of {} for a cause that its FinalAck names",
+        "Mend what the FinalAck's class names, such as a missing or full queue or a right that is not granted.",
+    ),
+    Cause.NUMBER_REUSED: _About(
+        (Outcome.DISPLACED, Kind.DUPLICATES_DIFFER),
+        "Numbers of {} were used again for different messages, so that the receiver accepted only one message of each "
+        "number",
+        besides="numbers were used again for different messages",
+    ),
+    Cause.SEQUENCE_REGRESSED: _About(
+        (Kind.SEQUENCE_REGRESSED,),
+        "The sender of {} went back to numbers or to a sequence that the receiver had passed, as after a restore from "
+        "a backup",
+        "Ask whether the sender was restored from a backup or a snapshot, or runs twice.",
+    ),
+    Cause.MESSAGE_MISSING: _About(
+        (
+            *(Outcome.GIVEN_UP, Outcome.PASSED_BY, Outcome.NEVER_SEEN, *PENDING, Outcome.DELIVERED_AFTER_REFUSAL),
+            *(Kind.OUT_OF_ORDER, Kind.STUCK_SEQUENCE),
+        ),
+        "A message of {} did not arrive in its turn, so the receiver refused it or those after it",
+        "Look for the missing message on the sender: in the outgoing queue to this receiver, and in the transactional "
+        "dead-letter queue.",
+        besides="messages did not arrive in their turn",
+    ),
+    Cause.CANNOT_CONNECT: _About(
+        (Kind.CANNOT_CONNECT,),
+        "The receiver of {} could not connect to the sender, so that its acknowledgments did not arrive",
+        "Look at the firewall between the two, in the direction from the receiver to the sender, and whether Message "
+        "Queuing listens on the sender.",
+    ),
+    Cause.ACKNOWLEDGED_ELSEWHERE: _About(
+        (Kind.ACKNOWLEDGED_ELSEWHERE,),
+        "The receiver sent its acknowledgments of {} to another machine",
+        "Look what the sender's name and address mean on the receiver (DNS, hosts file, address translation), and "
+        "correct it.",
+    ),
+    Cause.CLOSED_BY_RECEIVER: _About(
+        (Kind.CLOSED_BY_RECEIVER,),
+        "The receiver ended each connection with messages of {} right after them, before it acknowledged any",
+        "Look on the receiver for a full disk, a lack of memory or quota, and at its event log: it cannot store "
+        "messages.",
+    ),
+    Cause.RECEIVER_REPLACED: _About(
+        (Kind.RECEIVER_REPLACED,),
+        "Another queue manager answers in place of the receiver of {}",
+        "Ask whether the receiver was moved, replaced or installed again. The new one knows nothing of what the old "
+        "one took, and refuses what is not the beginning of a sequence. Check on both which messages they have, then "
+        "let the sender begin again: restart its Message Queuing after its outgoing queue was looked through.",
+    ),
+    Cause.ACKNOWLEDGMENT_FELL: _About(
+        (Kind.ACKNOWLEDGMENT_FELL,),
+        "The receiver acknowledged a lower number of {} than before: it went back to an earlier state",
+        "Ask whether the receiver was restored from a backup or a snapshot. Its sender has deleted what was "
+        "acknowledged, so have the application send again what the receiver lacks.",
+    ),
+    Cause.NEVER_ANSWERED: _About(
+        (Kind.NEVER_ANSWERED,),
+        "The receiver never acknowledged messages of {}",
+        "Look on the receiver whether the queue exists and is transactional, and at its event log. The messages are "
+        "still in the sender's outgoing queue.",
+    ),
+    Cause.CONTRADICTED: _About(
+        (Outcome.CONTRADICTED, Kind.CONTRADICTED),
+        "The receiver's acknowledgments of {} contradict the replay",
+        "Compare with the receiver's queue: it acknowledged other messages than the captures suggest.",
+    ),
+    Cause.CAPTURE_INCOMPLETE: _About(
+        (Outcome.UNKNOWN, Kind.CAPTURE_GAP, Kind.MISSED_BY_CAPTURE, Kind.CLOCKS_DIFFER),
+        "The captures do not hold all of {}, or not in a sure order",
+        "Compare with the receiver's queue. Next time, capture at the receiver, without loss, from before the "
+        "connection is made.",
+    ),
+    Cause.DELIVERED_TWICE: _About((Outcome.DELIVERED_TWICE,), "Messages of {} were accepted more than once"),
+    Cause.NOT_READ: _About(
+        (Outcome.NOT_READ,),
+        "Messages of {} left their queue unread",
+        if_none_lost="No message was lost on the way. Look whether an application reads the queue; what left it unread "
+        "may be in the sender's dead-letter queue.",
+    ),
+    Cause.EXPIRED: _About(
+        (Outcome.EXPIRED_UNSEEN, Kind.GAP_EXPIRED, Kind.EXPIRED_ON_ARRIVAL),
+        "The sender of {} skipped numbers, as it does when messages expire before they are sent",
+        if_none_lost="No message was lost on the way. Those that expired may be in the sender's dead-letter queue.",
+    ),
+    Cause.TRANSACTION: _About(
+        (Kind.TORN_TRANSACTION, Kind.TRANSACTION_PARTLY_DELIVERED),
+        "Transactions of {} are torn or mixed with others",
+        "Check in the application that the transaction took effect as a whole.",
+    ),
+    Cause.ACKNOWLEDGMENT: _About(
+        (Outcome.UNACKNOWLEDGED, Kind.UNACKNOWLEDGED, Kind.SLOW_ACKNOWLEDGMENT, Kind.REPEATED_ORDER_ACK),
+        "Acknowledgments of {} were late, missing or repeated",
+        "Check that the receiver's acknowledgments reach the sender.",
+    ),
+    Cause.RESENT: _About(
+        (Kind.DUPLICATES, Kind.RESEND_SCHEDULE), "Messages of {} were sent again although the receiver had them"
+    ),
+    Cause.OTHER: _About((), "Something unusual happened to {}"),
+}
+CAUSE_OF = {shown: cause for cause, about in _ABOUT.items() for shown in about.shown_by}
+_AT_RECEIVER = (
+    *(Cause.REFUSED_FOR_CAUSE, Cause.CANNOT_CONNECT, Cause.ACKNOWLEDGED_ELSEWHERE, Cause.CLOSED_BY_RECEIVER),
+    *(Cause.RECEIVER_REPLACED, Cause.ACKNOWLEDGMENT_FELL, Cause.NEVER_ANSWERED),
+    *(Cause.CONTRADICTED, Cause.CAPTURE_INCOMPLETE),
+)
+"""Causes of which the receiver's machine tells more than the sender's."""
+
+
+def sentence_of(
+    tx_sequence_id: int,
+    more: int,
+    cause: Cause,
+    counts: Mapping[str, int],
+    harm: Mapping[Outcome, int],
+    missing: str,
+    undecided: int = 0,
+) -> str:
+    """Returns causes and outcome of what happened to a sequence and to some `more`; `counts` are as in INCIDENTS.
+
+    `harm` says how many messages have each outcome of those that are lost or pending. Without the numbers that are
+    `missing`, the receiver accepts nothing that is pending. Of those whose outcome is unknown, so many are lost that
+    are `undecided`.
+    """
+    name = f"sequence {tx_sequence(tx_sequence_id)}"
+    if more:
+        name += f" and {counted(more, 'sequence after it', 'sequences after it')}"
+    causes = {CAUSE_OF[outcome] for outcome in harm}
+    others = [about.besides for other, about in _ABOUT.items() if {cause, other} <= causes and other != cause]
+    besides = "".join(f"; besides, {said}" for said in others if said)
+    stuck = f" ({counts['stuck']} resent and refused again)" if counts["stuck"] else ""
+    waits = f"{stuck} because {missing} did not arrive" if missing else stuck
+    lost = [outcome for outcome in LOST if outcome in harm]
+    split = f" ({', '.join(f'{harm[one]} {one}' for one in lost)})".replace("_", " ")
+    split = split if len({CAUSE_OF[one] for one in lost}) > 1 else ""
+    of_which = (
+        f", of which {undecided} {one_or_many(undecided, 'was', 'were')} lost; which machine's is not known, because "
+        "nothing compares the clocks of these captures"
+        if undecided
+        else ""
+    )
+    said = all_counted(
+        [
+            (counts["lost"], "message was lost", f"messages were lost{split}"),
+            (counts["pending"], f"message is pending{waits}", f"messages are pending{waits}"),
+            (counts["unacknowledged"], "message was never acknowledged", "messages were never acknowledged"),
+            (counts["unknown"], "message has an unknown outcome", f"messages have an unknown outcome{of_which}"),
+            (counts["repaired"], "message was delivered after a refusal", "messages were delivered after a refusal"),
+            (counts["expired"], "number expired unseen", "numbers expired unseen"),
+        ]
+    )
+    return f"{_ABOUT[cause].sentence.format(name)}{besides}: {', '.join(said) or 'no message was lost'}."
+
+
+def advise(
+    cause: Cause, outcome: IncidentOutcome, senders: Sequence[Mapping[str, Any]], classes: Sequence[int] = ()
+) -> str:
+    """Returns what to do about an incident whose `senders` are as in INCIDENTS; `classes` are those of FinalAcks."""
+    suspected = [one for one in senders if one["suspected"]]
+    if outcome is IncidentOutcome.REPAIRED and not suspected:
+        return _ABOUT[cause].if_none_lost
+    addresses = [one["address"] for one in senders]
+    copies = [f"{one['address']}, first seen {one['first_seen_at']:%Y-%m-%d %H:%M:%S} UTC," for one in suspected]
+    needed = _two_machines(addresses, copies) if cause is Cause.NUMBER_REUSED else _ABOUT[cause].needed
+    if cause is Cause.REFUSED_FOR_CAUSE and classes:
+        needed = " ".join(dict.fromkeys(map(advice_on, classes)))
+    if outcome is IncidentOutcome.LOST:
+        needed = f"{needed} {_send_again(senders) if suspected else _SEND_AGAIN}"
+    elif outcome is IncidentOutcome.PENDING and cause is Cause.MESSAGE_MISSING:
+        needed = f"{needed} {_WAITS}"
+    return needed.strip() or "Compare with the receiver's queue."
+
+
+def machines_of(incident: Mapping[str, Any]) -> list[str]:
+    """Returns where an operator has to go about a row of INCIDENTS: addresses, or a GUID where none is known.
+
+    That is the suspected copy, or else the sender or the receiver; nowhere if all is repaired.
+    """
+    if incident["outcome"] == IncidentOutcome.REPAIRED:
+        return []
+    if incident["cause"] in _AT_RECEIVER:
+        return incident["receivers"] or [incident["session_id"].rpartition("->")[2]]
+    senders = incident["senders"]
+    suspected = [one["address"] for one in senders if one["suspected"]]
+    return suspected or [one["address"] for one in senders] or [incident["source_queue_manager"]]
+
+
+def _send_again(senders: Sequence[Mapping[str, Any]]) -> str:
+    """Returns what to do with the lost messages of each machine: those of a copy may never have been ordered."""
+    to_do = {
+        False: "once new messages from there are accepted, have the application send them again; MSMQ may still send "
+        "some, in vain",
+        True: "check each before it is sent again",
+    }
+    losing = sorted((one for one in senders if one["lost"]), key=itemgetter("suspected"))
+    return " ".join(
+        f"{counted(one['lost'], 'lost message')} came from {one['address']}: {to_do[one['suspected']]}."
+        for one in losing
+    )
+
+
+def _two_machines(addresses: Sequence[str], suspected: Sequence[str]) -> str:
+    """Returns what to do where one queue manager's numbers were used twice."""
+    if suspected:
+        later = " and ".join(suspected)
+        return (
+            f"Two machines have one queue manager GUID. {later} came later, so it is probably the copy: make sure, "
+            f"stop Message Queuing there, and reinstall it before it is started again. {_DUPLICATES}"
+        )
+    if len(addresses) == 1:
+        return (
+            f"All came from {addresses[0]}: ask whether the sender was set back to an earlier state, as by a snapshot, "
+            "or whether two machines with one queue manager GUID are behind that address."
+        )
+    return (
+        "Look for two machines with one queue manager GUID, such as a cloned or restored virtual machine. Stop one, "
+        "and reinstall Message Queuing on it."
+    )

@@ -1,0 +1,1 @@
+"""Finds who talks with whom and what is judged together, and puts it in one order, although captures hold it twice."""

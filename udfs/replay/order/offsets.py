@@ -1,0 +1,141 @@
+"""Finds by how much the clocks of captures differ that were made at the same time and hold the same connections.
+
+Such a connection is one stream, and each packet has the time of the capture that completed it. Two neighbours on a
+stream, of two captures, say how far one clock is ahead at most: the later one did not come first.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import polars as pl
+
+from udfs.frames.columns import PLACE, nanoseconds
+from udfs.frames.derivation import derives
+
+_LEAST_NS = 500_000_000
+"""Clocks that differ less are taken for equal; captures that overlap less were made one after the other."""
+_MOST = 10_000
+"""Changes from one capture to another that are looked at."""
+_SCHEMA = {"capture_id": pl.String, "first_frame": pl.Int64, "behind_ns": pl.Int64}
+
+
+def find_spans(captures: pl.DataFrame) -> pl.DataFrame:
+    """Returns `capture_id`, `first_ns` and `last_ns` of the captures, in order, if any two were made at the same time.
+
+    A capture whose own clock steps back has no such times.
+    """
+    timed = captures.filter(pl.col("clock_steps").is_null()).select(
+        "capture_id",
+        first_ns=nanoseconds(pl.col("first_captured_at")),
+        last_ns=nanoseconds(pl.col("last_captured_at")),
+    )
+    in_order = timed.drop_nulls().sort("first_ns", "last_ns", "capture_id")
+    return in_order.filter(_overlaps().any())
+
+
+def _overlaps() -> pl.Expr:
+    """Returns whether a capture began before one of those before it had ended; they are in order."""
+    return pl.col("last_ns").cum_max().shift(1) - pl.col("first_ns") > _LEAST_NS
+
+
+def find_shared_streams(spans: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
+    """Returns `stream_id` of the streams in several captures, if a stream is in two that were made at the same time.
+
+    `shown` are the `stream_id` and `capture_id` of all packets.
+    """
+    several = shown.join(spans, on="capture_id").filter(pl.len().over("stream_id") > 1)
+    in_order = several.sort("first_ns", "last_ns", "capture_id")
+    return in_order.filter(_overlaps().over("stream_id").any()).select("stream_id").unique()
+
+
+@derives(("stream_id",), columns={"packets": (*PLACE, "capture_id", "captured_ns")})
+def find_neighbours(packets: pl.DataFrame) -> pl.DataFrame:
+    """Returns where the packets of a stream change from one `capture_id` to another, from `before` to it.
+
+    `ahead_ns` is by how much its clock is ahead of that of `before` at most. Where `before` goes on after a run of
+    packets, `least_ns` is by how much at least; null elsewhere.
+    """
+    runs = (
+        packets.drop_nulls("captured_ns")
+        .sort(PLACE)
+        .with_columns(run=pl.struct("stream_id", "capture_id").rle_id())
+        .group_by("run", "stream_id", "capture_id", maintain_order=True)
+        .agg(first_ns=pl.col("captured_ns").first(), last_ns=pl.col("captured_ns").last())
+        .with_columns(
+            pl.col("capture_id").shift(1).over("stream_id").alias("before"),
+            pl.col("last_ns").shift(1).over("stream_id").alias("before_ns"),
+            pl.col("capture_id").shift(-1).over("stream_id").alias("after"),
+            pl.col("first_ns").shift(-1).over("stream_id").alias("after_ns"),
+        )
+    )
+    goes_on = pl.when(pl.col("after") == pl.col("before"))
+    return runs.drop_nulls("before").select(
+        "before",
+        "capture_id",
+        ahead_ns=pl.col("first_ns") - pl.col("before_ns"),
+        least_ns=goes_on.then(pl.col("last_ns") - pl.col("after_ns")),
+    )
+
+
+def find_offsets(spans: pl.DataFrame, neighbours: pl.DataFrame) -> pl.DataFrame:
+    """Returns per capture by how much its clock is `behind_ns` that of the first capture with the same connections.
+
+    The rows are of `clocks.find_steps`. One is left out where the clocks may be the same.
+    """
+    times = {capture: (first, last) for capture, first, last in spans.rows()}
+    changes: dict[tuple[str, str], list[Change]] = defaultdict(list)
+    partners: dict[str, set[str]] = defaultdict(set)
+    for before, capture, *change in _some(neighbours).rows():
+        changes[before, capture].append(Change(*change))
+        partners[before].add(capture)
+        partners[capture].add(before)
+    offsets: dict[str, int] = {}
+    for capture, (first, last) in times.items():
+        found = [(0, 0)]
+        for other in sorted(partners[capture] & offsets.keys()):
+            bounds = _bounds(changes[other, capture], changes[capture, other])
+            overlap = min(last, times[other][1]) - max(first, times[other][0])
+            ahead = bounds.fit() if overlap > _LEAST_NS else 0
+            found.append((len(bounds.least) + len(bounds.most), offsets[other] + ahead))
+        offsets[capture] = max(found)[1]
+    rows = [(capture, -1, -offset) for capture, offset in offsets.items() if offset]
+    return pl.DataFrame(rows, _SCHEMA, orient="row")
+
+
+def _some(neighbours: pl.DataFrame) -> pl.DataFrame:
+    """Returns at most _MOST changes from each capture to another, the same ones whatever their order."""
+    pair = ("before", "capture_id")
+    nth, every = pl.int_range(pl.len()).over(pair), pl.len().over(pair) // _MOST + 1
+    return neighbours.sort(neighbours.columns).filter(nth % every == 0)
+
+
+class Change(NamedTuple):
+    """Holds what a change from one capture to another says of their clocks, as `find_neighbours` does."""
+
+    ahead_ns: int
+    least_ns: int | None
+
+
+class Bounds(NamedTuple):
+    """Holds by how many ns a clock is ahead of another one `least`, and at `most`, each list in order."""
+
+    least: list[int]
+    most: list[int]
+
+    def fit(self) -> int:
+        """Returns what contradicts the fewest bounds, the least of these; 0 below what counts as a difference."""
+
+        def contradicted(ahead: int) -> int:
+            return len(self.least) - bisect_right(self.least, ahead) + bisect_left(self.most, ahead)
+
+        ahead = min((0, *self.least, *self.most), key=lambda one: (contradicted(one), abs(one)))
+        return ahead if abs(ahead) > _LEAST_NS else 0
+
+
+def _bounds(there: Sequence[Change], back: Sequence[Change]) -> Bounds:
+    """Returns what the changes to a capture from another one say, and those back, of how far its clock is ahead."""
+    least = [one.least_ns for one in there if one.least_ns is not None] + [-one.ahead_ns for one in back]
+    most = [one.ahead_ns for one in there] + [-one.least_ns for one in back if one.least_ns is not None]
+    return Bounds(sorted(least), sorted(most))

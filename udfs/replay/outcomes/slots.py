@@ -1,0 +1,229 @@
+"""Goes through the slots of each scope from the highest to the lowest, and writes the rows of `outcomes`.
+
+In this order, what passed a slot, what skipped it and what was sent are running values, so one slot is held at a time.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from operator import attrgetter
+
+import pyarrow as pa
+
+from schemas.outcomes import EXPLAINED, LOSS_UNKNOWN, LOST, DeliveredBy, Outcome
+from schemas.wire import LATEST_ORDER_ACK_MS
+from udfs.frames.rows import Batches, write_rows
+from udfs.replay.outcomes.arrivals import Arrival, read_scopes
+from udfs.replay.outcomes.rules import Message, Slot, delivered_by, distinct, outcome_of, witness
+from udfs.replay.words import tx_sequence, utc
+
+Row = Mapping[str, object]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SIGN = 1 << 63
+"""What a TxSequenceID has more than its `sequence`."""
+
+
+def explain_slots(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Yields the outcomes of messages and of numbers never seen: rows of EXPLAINED.
+
+    Rows are `Arrival`s and runs of plain ones, scope by scope in FALLING order.
+    """
+    explained = (row for _, arrivals in read_scopes(batches) for row in _explain_scope(arrivals))
+    yield from write_rows((tuple(map(row.get, EXPLAINED.names)) for row in explained), EXPLAINED)
+
+
+@dataclass(slots=True)
+class Above:
+    """Holds what the slots above, of the sequence at hand, say of the numbers below them."""
+
+    passed_by: Arrival | None
+    """The first arrival in any sequence after which the state had reached these numbers."""
+    slot: Arrival | None = None
+    """The first arrival in the last slot; None for a run of plain ones."""
+    skip: Arrival | None = None
+    """The arrival that says that numbers below it were skipped; of several, the one that reaches lowest."""
+    gap_begins: int | None = None
+    """The number below the lowest counted gap."""
+    sent_to: int = 0
+    """The highest number of which a message says that it was sent."""
+
+
+def _explain_scope(arrivals: Iterator[Arrival]) -> Iterator[Row]:
+    above = Above(None)
+    for _, of_sequence in groupby(arrivals, attrgetter("sequence")):
+        above = Above(above.passed_by)
+        for number, in_slot in groupby(of_sequence, attrgetter("number")):
+            slot = list(in_slot)
+            plain_to = slot[0].plain_to
+            yield from _unseen(number if plain_to is None else plain_to, above)
+            if plain_to is not None:
+                above.slot, above.sent_to = None, max(above.sent_to, plain_to - 1)
+                continue
+            moving = next((arrival for arrival in slot if arrival.moves), None)
+            skipping = [one for one in (above.skip, *slot) if one is not None and one.skips_from is not None]
+            above.slot = slot[0]
+            above.passed_by = min(filter(None, (above.passed_by, moving)), key=attrgetter("replay_order"), default=None)
+            above.skip = min(skipping, key=attrgetter("skips_from", "replay_order"), default=None)
+            above.sent_to = max(above.sent_to, *(arrival.names_before or 0 for arrival in slot))
+            yield from map(_message_row, Slot(slot, above.passed_by, above.gap_begins).messages)
+            begins = (above.gap_begins, *(arrival.gap_begins for arrival in slot))
+            above.gap_begins = min((one for one in begins if one is not None), default=None)
+        yield from _unseen(0, above)
+
+
+def _unseen(seen_to: int, above: Above) -> Iterator[Row]:
+    """Yields rows for the numbers between the last slot and the highest one seen below it, 0 for none.
+
+    They were skipped, or sent, or may have been sent; a row is a run of numbers with one outcome and one cause.
+    Numbers at or below the state that the scope began at were delivered or expired earlier, and are in no run; nor is a
+    number that was neither skipped nor sent, unless the state went over it. In doubt a number is `unknown`: the state
+    passed it behind missing bytes or while it was assumed, or it is above an assumed state.
+    """
+    slot = above.slot
+    if slot is None or (slot.opening is not None and slot.sequence < slot.opening[0]):
+        return
+    begins, ends = seen_to + 1, slot.number - 1
+    if slot.opening is not None and slot.sequence == slot.opening[0]:
+        begins = max(begins, slot.opening[1] + 1)
+    unskipped_to = ends
+    if above.skip is not None and above.skip.skips_from is not None:
+        unskipped_to = min(ends, above.skip.skips_from)
+        if (first := max(above.skip.skips_from + 1, begins)) <= ends:
+            yield _run_row(first, ends, Outcome.EXPIRED_UNSEEN, above.skip, None)
+    if slot.due is None:
+        return
+    is_reached = (slot.sequence, ends) <= slot.state
+    first, decided_by = max(begins, slot.due), above.passed_by and above.passed_by.key
+    sent_to = min(unskipped_to, above.sent_to)
+    if first <= sent_to:
+        if is_reached:
+            in_doubt = above.passed_by is None or above.passed_by.may_hide_others
+            outcome = Outcome.UNKNOWN if in_doubt else Outcome.NEVER_SEEN
+        else:
+            outcome = Outcome.UNKNOWN if slot.state_assumed else Outcome.AWAITED
+        yield _run_row(first, sent_to, outcome, slot, decided_by)
+    first = max(first, above.sent_to + 1)
+    if is_reached and slot.sequence == slot.state_sequence and first <= unskipped_to:
+        yield _run_row(first, unskipped_to, Outcome.UNKNOWN, slot, decided_by)
+
+
+def _message_row(message: Message) -> Row:
+    outcome, first, refusals = outcome_of(message), message.first, len(message.refusals)
+    proof = delivered_by(message, outcome)
+    stuck = outcome is Outcome.PENDING and refusals > 1
+    contenders = message.contenders if outcome is Outcome.UNKNOWN else None
+    seen = [arrival.captured_us for arrival in message.arrivals if arrival.captured_us is not None]
+    accepted = [arrival.captured_us for arrival in message.arrivals if arrival.accepted]
+    return {
+        **_row_of(first, first.number, outcome),
+        "message_id": first.message_id,
+        "message_key": str(first.content_hash),
+        "content_hash": first.content_hash,
+        "numbers": 1,
+        "label": first.label,
+        "stuck": stuck,
+        "arrivals": len(message.arrivals),
+        "refusals": refusals,
+        "contenders": contenders,
+        "first_seen_at": min(seen, default=None),
+        "last_seen_at": max(seen, default=None),
+        "accepted_at": min((us for us in accepted if us is not None), default=None),
+        "acknowledged_at": message.arrival_acknowledged_us,
+        "next_resend_at": message.next_resend_us if outcome is Outcome.UNACKNOWLEDGED else None,
+        "delivered_by": proof and proof.value,
+        "final_ack_class": message.final_ack_class,
+        "final_ack_requested": any(arrival.final_ack_requested for arrival in message.arrivals),
+        "witness": witness(message, outcome),
+        "explanation": _UNDECIDED
+        if contenders
+        else _OF_MESSAGE[outcome].format(
+            named="unknown" if message.final_ack_class is None else f"0x{message.final_ack_class:04X}",
+            acknowledgment="a FinalAck" if proof is DeliveredBy.FINAL_ACK else "an OrderAck",
+            again=" It was refused each time that it was resent." if stuck else "",
+            why=_why_unacknowledged(message) if outcome is Outcome.UNACKNOWLEDGED else "",
+        ),
+    }
+
+
+def _why_unacknowledged(message: Message) -> str:
+    """Says how it is known that an acknowledgment did not come: because of resends, of TCP, or of other answers."""
+    times = message.times_since_acceptance
+    if message.next_resend_us is not None:
+        first, last, next_one = (
+            utc(_EPOCH + timedelta(microseconds=us)) for us in (min(times), max(times), message.next_resend_us)
+        )
+        return f": it was sent {len(times)} times from {first} to {last}, and is sent again by {next_one}"
+    if message.never_taken:
+        return ", and its TCP did not acknowledge the bytes either, so it never arrived"
+    return (
+        f", although it acknowledged other messages of this sender, and the captures show the session for more than "
+        f"the {LATEST_ORDER_ACK_MS} ms that the timers allow"
+    )
+
+
+def _run_row(first: int, last: int, outcome: Outcome, shown_by: Arrival, decided_by: str | None) -> Row:
+    """Returns the row of numbers that an arrival says were skipped or sent; `decided_by` is the key of what passed."""
+    which = f" This holds for {last - first + 1} numbers, from {first} to {last}."
+    return {
+        **_row_of(shown_by, first, outcome),
+        "numbers": last - first + 1,
+        "stuck": False,
+        "arrivals": 0,
+        "refusals": 0,
+        "witness": distinct((shown_by.key, decided_by)),
+        "explanation": _OF_NUMBERS[outcome] + ("" if first == last else which),
+    }
+
+
+def _row_of(arrival: Arrival, number: int, outcome: Outcome) -> Row:
+    """Returns what rows on messages and on numbers have in common."""
+    tx_sequence_id = arrival.sequence + _SIGN
+    return {
+        "scope_key": arrival.scope_key,
+        "tx_sequence_id": tx_sequence_id,
+        "tx_sequence": tx_sequence(tx_sequence_id),
+        "tx_sequence_number": number,
+        "source_queue_manager": arrival.source_queue_manager,
+        "session_id": arrival.session_id,
+        "destination_queue": arrival.destination_queue,
+        "outcome": outcome.value,
+        "lost": None if outcome in LOSS_UNKNOWN else outcome in LOST,
+    }
+
+
+_OF_MESSAGE: Mapping[Outcome, str] = {
+    Outcome.CONTRADICTED: "The receiver's acknowledgments contradict the replay, so whether it has the message is not "
+    "known.",
+    Outcome.REFUSED_FOR_CAUSE: "A FinalAck of class {named} says that the message never reached its queue.",
+    Outcome.DELIVERED_TWICE: "The message was accepted more than once.",
+    Outcome.NOT_READ: "The message reached its queue, and a FinalAck of class {named} says that it left it unread.",
+    Outcome.UNACKNOWLEDGED: "The rule accepts the message, but its receiver never acknowledged it{why}.",
+    Outcome.DELIVERED_AFTER_REFUSAL: "The message was refused as out of order, and accepted when it came again.",
+    Outcome.DELIVERED_BY_ACKNOWLEDGMENT: "The captures do not tell whether this arrival was accepted, but "
+    "{acknowledgment} says that the receiver has the message.",
+    Outcome.DISPLACED: "The message was never accepted, because another message with its sequence number was.",
+    Outcome.DELIVERED_BEFORE_CAPTURE: "Only resends of the message were captured, and {acknowledgment} says that the "
+    "receiver has it.",
+    Outcome.GIVEN_UP: "The message was refused as out of order, and its sender skipped its number.",
+    Outcome.PASSED_BY: "The message was only refused, and the receiver went on beyond its number, so it can not be "
+    "accepted any more.",
+    Outcome.PENDING: "The message was only refused so far; the receiver still waits for one before it.{again}",
+    Outcome.UNKNOWN: "The captures do not tell whether the receiver has it.",
+    Outcome.DELIVERED: "The message was accepted.",
+}
+
+
+_UNDECIDED = (
+    "Another message has its number, and nothing compares the clocks of the captures that show them, so which one the "
+    "receiver accepted is not known."
+)
+_OF_NUMBERS: Mapping[Outcome, str] = {
+    Outcome.EXPIRED_UNSEEN: "No message with this number was seen, and its sender skipped it: it expired before it was "
+    "sent, or was withdrawn.",
+    Outcome.NEVER_SEEN: "A later message says that one with this number was sent, but none was seen, and the receiver "
+    "went on beyond it.",
+    Outcome.AWAITED: "A later message says that one with this number was sent, but none was seen yet, and the receiver "
+    "waits for it.",
+    Outcome.UNKNOWN: _OF_MESSAGE[Outcome.UNKNOWN],
+}

@@ -1,0 +1,83 @@
+"""Chooses the findings and incidents that a report lists, and counts them."""
+
+from datetime import datetime
+
+import polars as pl
+
+from schemas.incidents import WORST_FIRST
+from schemas.replay import FINDINGS, FindingKind
+from udfs.frames.columns import SEQUENCE, count, count_distinct, count_if, nanoseconds
+from udfs.report.rows import SEVERITIES, first_of, in_period, place_in, with_nanoseconds
+
+LISTED_INCIDENTS = 100
+LISTED_FINDINGS = 25
+"""Of each incident, and of each severity and kind of those without one."""
+_SENTENCES = 4
+"""Of each incident, and of connections that failed, that a summary tells."""
+_IN_OTHERS = [FindingKind.DUPLICATES.value, FindingKind.RESEND_SCHEDULE.value]
+"""Kinds that say no more than their incident does."""
+_HIDDEN = FindingKind.RESEND_SCHEDULE.value
+"""The kind that the report leaves out: registry settings choose the intervals."""
+
+
+def shown_findings(findings: pl.DataFrame, sequences: pl.DataFrame, since: datetime | None) -> pl.DataFrame:
+    """Returns the findings of a report: those of sequences with a message from `since` on, however early they began."""
+    heard = sequences.select(*SEQUENCE, pl.col("last_captured_at").alias("heard"))
+    shown = findings.filter(pl.col("kind") != _HIDDEN).join(heard, on=SEQUENCE, how="left")
+    return shown.with_columns(pl.coalesce("heard", "found_at").alias("heard")).filter(in_period(since, "heard"))
+
+
+def findings_by_kind(findings: pl.DataFrame) -> pl.DataFrame:
+    """Returns `findings`, those of them `alone` (in no incident), `sessions` and `messages` per severity and kind."""
+    return findings.group_by("severity", "kind").agg(
+        count().alias("findings"),
+        count_if(pl.col("incident_id").is_null()).alias("alone"),
+        count_distinct("session_id").alias("sessions"),
+        pl.col("messages").sum(),
+    )
+
+
+def worst_findings(findings: pl.DataFrame, *within: str) -> pl.DataFrame:
+    """Returns the listed findings of each group: the gravest, of these the ones that concern the most messages.
+
+    `found_ns` replaces `found_at`.
+    """
+    order = (place_in(SEVERITIES, "severity"), *map(pl.col, ("messages", "found_at", *FINDINGS.key)))
+    descending = [place == 1 for place in range(len(order))]
+    return with_nanoseconds(first_of(findings, within, order, descending, LISTED_FINDINGS), found_ns="found_at")
+
+
+def worst_incidents(incidents: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """Returns the `limit` worst incidents: those WORST_FIRST, then those that are not over.
+
+    `began_ns` and `ended_ns` replace the times, those of senders, too.
+    """
+    worst = (*map(pl.col, WORST_FIRST), pl.col("ongoing").fill_null(value=True), pl.col("findings"))
+    order = (*worst, *map(pl.col, ("began_at", "incident_id")))
+    descending = [place < len(worst) for place in range(len(order))]
+    chosen = incidents.sort(order, descending=descending, nulls_last=descending).head(limit)
+    timed = chosen.with_columns(pl.col("senders").list.eval(_timed(pl.element())))
+    return with_nanoseconds(timed, began_ns="began_at", ended_ns="ended_at").drop("last_captured_at")
+
+
+def sentences_by_incident(findings: pl.DataFrame) -> dict[str, list[str]]:
+    """Returns what the findings of each incident say, the gravest first; those that only repeat it are left out."""
+    told = findings.filter(pl.col("incident_id").is_not_null(), ~pl.col("kind").is_in(_IN_OTHERS))
+    order = (place_in(SEVERITIES, "severity"), pl.col("found_at"), pl.col("kind"))
+    by_incident = told.sort(order).group_by("incident_id", maintain_order=True)
+    return dict(by_incident.agg(pl.col("explanation").head(_SENTENCES)).iter_rows())
+
+
+def found_alone(findings: pl.DataFrame, kind: FindingKind) -> list[str]:
+    """Returns what findings of a kind say that are part of no incident, the latest first."""
+    alone = findings.filter(pl.col("kind") == kind.value, pl.col("incident_id").is_null())
+    order = (place_in(SEVERITIES, "severity"), pl.col("found_at"))
+    return alone.sort(order, descending=[False, True]).head(_SENTENCES)["explanation"].to_list()
+
+
+def _timed(sender: pl.Expr) -> pl.Expr:
+    """Returns one of the `senders` of an incident with its times in nanoseconds."""
+    kept = (sender.struct[name] for name in ("address", "messages", "accepted", "lost", "suspected"))
+    return pl.struct(
+        *kept, *(nanoseconds(sender.struct[f"{name}_seen_at"]).alias(f"{name}_ns") for name in ("first", "last"))
+    )

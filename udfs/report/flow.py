@@ -1,0 +1,143 @@
+"""Collects the rows that a report shows, the same on each engine.
+
+What is many is summed where it is, by whole scopes. To this process come the tables that have few rows, sums, what is
+drawn of the worst sessions, and the rows with the keys of witnesses.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from schemas.incidents import INCIDENTS
+from schemas.ingest import BOOKS, CAPTURES, QUARANTINE, STREAMS
+from schemas.messages import ACKS
+from schemas.outcomes import OUTCOMES
+from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, VERDICTS
+from schemas.table import Table
+from udfs.frames.columns import PLACE, SEQUENCE
+from udfs.frames.derivation import ONE, Frames
+from udfs.frames.engine import Engine, T
+from udfs.frames.tables import schema_of
+from udfs.replay.order.acks import OF_ACKS
+from udfs.report.messages import (
+    ACCEPTED_AT,
+    SHOWN,
+    conflicts,
+    count_accepted,
+    first_accepted,
+    merge_accepted,
+    not_accepted,
+)
+from udfs.report.page import (
+    WITNESSES,
+    choose,
+    figures,
+    listed,
+    of_sessions,
+    proofs,
+    rows_of,
+    witness_columns,
+    witness_keys,
+)
+from udfs.report.pictures import DRAWN_SESSIONS, asked, order_acks, pictures, points, stairs
+from udfs.report.sessions import unusable
+from udfs.report.sums import JUDGED, merged, of_scope
+
+Few = Mapping[str, pl.DataFrame]
+"""Rows of tables with a row per capture, stream, session, sequence or story, by the names of the tables."""
+SUMMARIZED = (SESSIONS, ENDS, FINDINGS, INCIDENTS)
+REPORTED = (*SUMMARIZED, CAPTURES, STREAMS, SEQUENCES, BOOKS)
+COPIES = "copies"
+"""The name of the streams that were captured twice among few rows: `stream_id`, and `copy_of`, which counts."""
+_NEEDED = {
+    STREAMS: (*("stream_id", "src_ip", "dst_ip", "last_captured_at", "missing_bytes", "mid_stream", "conflict"),),
+    ENDS: ("stream_id", "session_id", "sender", "receiver", "receiver_guid", "missing_bytes", "copy_of"),
+    BOOKS: ("balanced",),
+}
+"""Columns of tables of which others are not needed."""
+
+
+def read_few(engine: Engine[Any], *tables: Table) -> Few:
+    """Returns the rows of these tables; those of ENDS without copies, which are COPIES."""
+    rows = {table.name: engine.read(table, *_NEEDED.get(table, ())) for table in tables}
+    few = engine.bring(**rows)
+    if ENDS.name in few:
+        few[COPIES] = few[ENDS.name].select("stream_id", "copy_of").drop_nulls("copy_of")
+        few[ENDS.name] = few[ENDS.name].filter(pl.col("copy_of").is_null())
+    return few
+
+
+def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns the rows that a report shows from `since` on, of these sessions, of all where none is named.
+
+    No part grows with the large tables. `few` are those REPORTED.
+    """
+    verdicts = engine.read(VERDICTS, *JUDGED)
+    if sessions:
+        wanted = pl.DataFrame({"session_id": list(sessions)})
+        verdicts = engine.join(verdicts, wanted, ["session_id"], "semi")
+        scopes = engine.bring(scopes=engine.distinct(engine.select(verdicts, "scope_key")))["scopes"]
+        few = of_sessions(few, wanted, scopes)
+    tables, chosen = _with_sums(engine, few), choose(few, since)
+    sequences = chosen.sequences.select(SEQUENCE)
+    work = partial(of_scope, since=chosen.since, steps=chosen.steps)
+    judged = engine.derive_tables(work, verdicts=verdicts, outcomes=engine.read(OUTCOMES), sequences=sequences)
+    recent = judged.pop("verdicts")
+    sums = merged(engine.bring(**judged))
+    tops = listed(tables, chosen, sums, _first_accepted(engine, chosen.incidents, few[COPIES]))
+    shown = tops | _drawn(engine, recent, few, tops["sessions"]) | _proofs(engine, few, tops)
+    return rows_of(shown) | figures(tables, chosen, sums, accepted_since(engine, chosen.incidents, few[COPIES]))
+
+
+def accepted_since(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """Returns, by address, how many messages were accepted of senders since they used numbers again."""
+    since = conflicts(incidents)
+    verdicts = _verdicts_if_any(engine, since, ACCEPTED_AT)
+    return engine.gather(count_accepted, verdicts=verdicts, since=since, copies=copies)[ONE]
+
+
+def _first_accepted(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """Returns the first of the messages that `accepted_since` counts."""
+    since = conflicts(incidents)
+    firsts = engine.derive(first_accepted, verdicts=_verdicts_if_any(engine, since, SHOWN), since=since, copies=copies)
+    return engine.gather(merge_accepted, accepted=firsts)[ONE]
+
+
+def _verdicts_if_any(engine: Engine[Any], since: pl.DataFrame, columns: Sequence[str]) -> Any:
+    """Returns columns of the verdicts on messages that may count as accepted if there are conflicts; else no rows."""
+    if not since.height:
+        return schema_of(VERDICTS.arrow).to_frame().select(columns)
+    denied = engine.derive(not_accepted, outcomes=engine.read(OUTCOMES, *OUTCOMES.key, "outcome"), since=since)
+    return engine.join(engine.read(VERDICTS, *columns), denied, list(OUTCOMES.key), "anti")
+
+
+def _with_sums(engine: Engine[T], few: Few) -> Few:
+    """Adds, under the name of a large table, sums over it: what is in QUARANTINE."""
+    quarantine = engine.read(QUARANTINE, "stage", "reason", "stream_id", "length")
+    return {**few, "quarantine": engine.gather(unusable, quarantine=quarantine)[ONE]}
+
+
+def _drawn(engine: Engine[T], verdicts: T, few: Few, sessions: pl.DataFrame) -> Frames:
+    """Returns what is drawn of the worst sessions: `pictures`, `points`, `stairs`, and `uris` of their captures."""
+    worst = sessions.head(DRAWN_SESSIONS).select("session_id")
+    drawn = engine.gather(points, verdicts=engine.join(verdicts, worst, ["session_id"], "semi"))[ONE]
+    scopes = pictures(drawn, sessions)
+    sequences = asked(scopes, few["sequences"])
+    wanted = sequences.select("tx_sequence_id").unique()
+    acks = engine.join(engine.read(ACKS, *OF_ACKS), wanted, ["tx_sequence_id"], "semi")
+    answers = engine.derive(order_acks, acks=acks, ends=few["stream_ends"], asked=sequences)
+    uris = few["captures"].select("capture_id", "uri").join(drawn, on="capture_id", how="semi")
+    return {"pictures": scopes, "points": drawn, "stairs": engine.gather(stairs, acks=answers)[ONE], "uris": uris}
+
+
+def _proofs(engine: Engine[T], few: Few, tops: Frames) -> Frames:
+    """Returns the rows of the witnesses of what is listed."""
+    wanted = witness_keys(tops)
+    found = {
+        table.name: engine.join(engine.read(table, *witness_columns(table)), wanted, PLACE, "semi")
+        for table in WITNESSES
+    }
+    return {"witnesses": proofs(engine.bring(**found), few["captures"])}

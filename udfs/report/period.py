@@ -1,0 +1,46 @@
+"""Finds the period that a report is of, and how finely its picture shows it."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+import polars as pl
+
+from udfs.frames.columns import nanoseconds
+
+_MOST_STEPS = 120
+"""Most steps of time with traffic in the picture of the period, unless that is longer than 120 days."""
+_SECOND = 10**9
+_STEP_NS = (_SECOND // 100, _SECOND // 10, *(_SECOND * s for s in (1, 5, 15, 60, 300, 900, 3600, 14_400)))
+_DAY_NS = 86_400 * _SECOND
+
+
+class Steps(NamedTuple):
+    """Says where the picture of a period begins, and how long its steps are, in ns."""
+
+    first_ns: int
+    step_ns: int
+
+
+def captured(captures: pl.DataFrame, since: datetime | None = None) -> tuple[int | None, int | None]:
+    """Returns the times of the first record of the captures, from `since` on, and of the last, in ns since 1970."""
+    began = pl.col("first_captured_at").min()
+    first = pl.max_horizontal(began, pl.lit(since, captures["first_captured_at"].dtype))
+    return captures.select(nanoseconds(first), nanoseconds(pl.col("last_captured_at").max())).row(0)
+
+
+def begin_of_last_run(captures: pl.DataFrame) -> datetime | None:
+    """Returns when the earliest capture of the last run begins, in whole seconds, rounded down; None without a time."""
+    last_run = captures.filter(pl.col("ingested_at") == pl.col("ingested_at").max())
+    since: datetime | None = last_run.select(pl.col("first_captured_at").min()).item()
+    return since and since.replace(microsecond=0)
+
+
+def steps(captures: pl.DataFrame, first_ns: int, last_ns: int) -> Steps:
+    """Returns steps from the one with `first_ns` on, short enough for a period up to `last_ns`.
+
+    The page draws times without captures short, so they do not count.
+    """
+    busy_ns = captures.select(nanoseconds(pl.col("last_captured_at")) - nanoseconds(pl.col("first_captured_at"))).sum()
+    wanted = min(busy_ns.item() or last_ns - first_ns, last_ns - first_ns)
+    step = next((length for length in _STEP_NS if wanted < length * _MOST_STEPS), _DAY_NS)
+    return Steps(first_ns // step * step, step)

@@ -1,0 +1,103 @@
+"""Counts what a run found, for its summary."""
+
+import polars as pl
+
+from schemas.incidents import Cause, IncidentOutcome
+from schemas.ingest import NotJudged
+from schemas.outcomes import Outcome, count_column
+from schemas.replay import Verdict
+from udfs.frames.columns import count, nanoseconds
+from udfs.replay.incidents.advice import machines_of
+from udfs.replay.outcomes.counts import NOT_READ, SINCE, sum_if_any
+from udfs.replay.words import one_or_many
+from udfs.report.findings import worst_incidents
+from udfs.report.messages import QUEUE, summed_harm
+from udfs.report.rows import Row, Rows
+
+_NAMED = {"senders": "source_queue_managers", "queues": "destination_queues"}
+_LOST_BY = 3
+"""Senders and queues that a summary names."""
+_WORST_INCIDENTS = 5
+"""Incidents that a summary tells."""
+_NAMED_CAPTURES = 20
+"""Captures that a summary names for frames that were not read."""
+_BESIDE = (NotJudged.HTTP.value, NotJudged.MULTICAST.value, NotJudged.RPC.value)
+"""Traffic in which packets of the binary protocol cannot hide."""
+_CALLED = {
+    NotJudged.IPSEC.value: "IPsec",
+    NotJudged.MACSEC.value: "MACsec",
+    NotJudged.WIREGUARD.value: "WireGuard",
+    NotJudged.OPENVPN.value: "OpenVPN",
+    NotJudged.L2TP.value: "L2TP",
+    NotJudged.TZSP.value: "TZSP",
+    NotJudged.WIFI.value: "802.11",
+}
+"""Names of what is not read; of others, the words of `not_judged` do."""
+
+
+def kinds_by_severity(findings: pl.DataFrame) -> Rows:
+    """Returns the `count` of findings per `severity` and `kind`, the most frequent first."""
+    rows = findings.group_by("severity", "kind").agg(count().alias("count"))
+    return rows.sort("count", "kind", "severity", descending=[True, False, False]).to_dicts()
+
+
+def sums_of_sessions(sessions: pl.DataFrame) -> Row:
+    """Returns sums over SESSIONS: messages by outcome, `passing_through`, and `unjudged`.
+
+    These are transactional messages without a verdict that were not passing through. `is_told` says that what became
+    of messages is told: not under the literal reading. `accepted_not_read_messages` is null where it is in all of them,
+    and `accepted_not_read_since_ns` the first time; `senders` and `queues` count what judged messages name.
+    """
+    judged = pl.sum_horizontal(verdict.value for verdict in Verdict)
+    found = sessions.select(
+        pl.col(*map(count_column, Outcome), "confirmed", "passing_through").sum(),
+        (pl.col("transactional_messages") - pl.col("passing_through") - judged).sum().alias("unjudged"),
+        pl.col(Outcome.DELIVERED.value).is_not_null().all().alias("is_told"),
+        sum_if_any(NOT_READ).alias(NOT_READ),
+        nanoseconds(pl.col(SINCE).min()).alias(f"{SINCE}_ns"),
+        *(pl.col(names).list.explode().drop_nulls().n_unique().alias(name) for name, names in _NAMED.items()),
+    )
+    return found.row(0, named=True)
+
+
+def lost_by(queues: pl.DataFrame) -> Rows:
+    """Returns the senders and queues with most `lost` messages, of `harm_by_queue`."""
+    of_queue = summed_harm(queues, *QUEUE).filter(pl.col("lost") > 0)
+    worst = of_queue.sort("lost", *QUEUE, descending=[True, False, False]).head(_LOST_BY)
+    return worst.select("lost", *QUEUE).to_dicts()
+
+
+def machines_to_blame(incidents: pl.DataFrame) -> list[str]:
+    """Returns `machines_of` the incidents with harm, the worst first: messages lost, stuck, or never acknowledged.
+
+    A receiver that was replaced is one, too.
+    """
+    is_harm = pl.any_horizontal(pl.col("lost_messages", "stuck_messages", "unacknowledged") > 0)
+    harm = incidents.filter(is_harm | (pl.col("cause") == Cause.RECEIVER_REPLACED.value))
+    return list(dict.fromkeys(one for row in worst_incidents(harm, harm.height).to_dicts() for one in machines_of(row)))
+
+
+def unrepaired_incidents(incidents: pl.DataFrame) -> Rows:
+    """Returns the rows of `worst_incidents` that a summary tells: those that were not repaired."""
+    unrepaired = incidents.filter(pl.col("outcome") != IncidentOutcome.REPAIRED.value)
+    return worst_incidents(unrepaired, _WORST_INCIDENTS).to_dicts()
+
+
+def unread_frames(captures: pl.DataFrame) -> list[str]:
+    """Says of each capture how many frames were not read in which MSMQ's packets may hide, and what they are.
+
+    `captures` are rows of CAPTURES; those with most such frames come first.
+    """
+    parts = captures.select("uri", "not_judged").explode("not_judged").drop_nulls("not_judged").unnest("not_judged")
+    hidden = parts.filter(~pl.col("what").is_in(_BESIDE)).sort("records", "what", descending=[True, False])
+    each = hidden.group_by("uri", maintain_order=True).agg("what", "records")
+    most = each.sort(pl.col("records").list.sum(), descending=True, maintain_order=True).head(_NAMED_CAPTURES)
+    return [_unread(*row) for row in most.iter_rows()]
+
+
+def _unread(uri: str, whats: list[str], records: list[int]) -> str:
+    many = sum(records)
+    named = ", ".join(
+        f"{_CALLED.get(what, what.replace('_', ' '))} {n:,}" for what, n in zip(whats, records, strict=True)
+    )
+    return f"{uri}: {many:,} {one_or_many(many, 'frame was', 'frames were')} not read: {named}"
