@@ -1,6 +1,6 @@
-"""The commands: thin scripts over `steps`, which derive the tables of `warehouse`.
+"""The commands: thin scripts over `commands`, which derive tables (`tables`) in this process or on Spark (`engines`).
 
-Options, logs and Spark's session are in `app`; what is done to bytes is in `udfs`.
+Options, logs and Spark's session are in `cli`; what is done to bytes and rows is in `udfs`.
 """
 
 from importlib.util import find_spec

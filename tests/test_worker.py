@@ -10,9 +10,9 @@ from zipimport import zipimporter
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from jobs.engines.tasks import map_arrow
+from jobs.tables.tasks import map_arrow
 from schemas.table import LONG, row
-from udfs.ingest.options import Batches
+from udfs.frames.rows import Batches
 
 COUNTS = row(finders=LONG, frozen=LONG)
 

@@ -1,4 +1,5 @@
-"""Turns the bytes of a capture into rows, without Spark: `capture` → `network` → `tcp` → `msmq`, driven by `passes`.
+"""Turns the bytes of a capture into rows, verdicts and a report: one room after another, the same on each engine.
 
-Only `on_spark` knows Spark. Nothing here reads or writes a table, or imports `jobs`.
+`capture` → `network` → `tcp` → `msmq` are about bytes; `ingest`, `decode`, `replay` and `report` are the stages of a
+message. Only `functions` knows Spark. Nothing here reads or writes a table, or imports `jobs`.
 """

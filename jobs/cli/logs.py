@@ -1,6 +1,7 @@
 """Writes progress and errors to stderr: lines for a person, or one JSON object a line."""
 
 import json
+import logging
 import os
 import shlex
 import sys
@@ -11,8 +12,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jobs.cli.errors import JobError
+from udfs.logs import LOG
 
 _format = "text"
+
+
+class _OnTerminal(logging.Handler):
+    """Writes what `udfs` say as everything else is written."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a record."""
+        log(record.levelname.lower(), record.getMessage())
+
+
+LOG.handlers = [_OnTerminal()]
+LOG.setLevel(logging.INFO)
+LOG.propagate = False
 
 
 def log_as(log_format: str) -> None:

@@ -1,6 +1,6 @@
 """Judges all messages once more, and puts right what the nights have left wrong.
 
-A night judges what is new or open, and keeps the other rows (`udfs.replay.settled.rows`). Its tables are those of a replay
+A night judges what is new or open, and keeps the other rows (`udfs.replay.settled`). Its tables are those of a replay
 of everything, unless that decision has an error. Nothing else would find this before the next version judges all.
 """
 

@@ -93,6 +93,8 @@ def take_in(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], ca
         engine = OnSpark(warehouse, in_memory.are_few(config, {file: files[file] for file in read}))
         try:
             flow.ingest(engine, rank(captures), config.ingest, partial(_require_unchanged, files, read))
+        except flow.LateError as error:
+            raise JobError(str(error)) from error
         except ChangedError as error:
             warn(f"ingest: {error}")
             captures = [row for row in captures if row["uri"] not in error.files]

@@ -13,8 +13,8 @@ from schemas.table import RowType, Table
 from udfs.frames.columns import count, piece, timestamp
 from udfs.frames.derivation import ONE, Derivation, Frames, Work, to_arrow, to_frame
 from udfs.frames.engine import How, Row
+from udfs.frames.rows import Pass
 from udfs.frames.tables import schema_of, with_columns_of
-from udfs.ingest.options import Pass
 
 Rows: TypeAlias = Any
 """A frame, or a LazyFrame where rows are many: they are read when they are needed, and only those that are."""

@@ -14,7 +14,6 @@ from pyspark.sql.types import StructType
 from jobs.engines.in_files import InFiles
 from jobs.engines.in_process import MANY_ROWS, InProcess, conform
 from jobs.engines.parcels import PARCEL, pack, unpack
-from jobs.engines.tasks import map_arrow, tasks
 from jobs.tables.gone import from_offsets
 from jobs.tables.local_files import reading_frames, scan
 from jobs.tables.spark_rows import (
@@ -27,6 +26,7 @@ from jobs.tables.spark_rows import (
     with_columns_of,
 )
 from jobs.tables.store import Warehouse
+from jobs.tables.tasks import map_arrow, tasks
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.judging import PIECE_BYTES
@@ -38,8 +38,8 @@ from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.frames.derivation import ONE, Derivation, Frames, Work, row_type_of, to_batches, to_frame, untagged
 from udfs.frames.engine import Engine, How, Row
 from udfs.frames.groups import pieces
+from udfs.frames.rows import Batches, Pass
 from udfs.frames.tables import schema_of
-from udfs.ingest.options import Batches, Pass
 
 Rows: TypeAlias = Any
 """A DataFrame of Spark or files of a local table, with many rows, or a frame of Polars with few, in this process."""

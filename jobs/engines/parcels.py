@@ -15,7 +15,7 @@ import pyarrow as pa
 from schemas.table import BINARY, LONG, STRING, row
 from udfs.frames.derivation import Frames
 from udfs.frames.groups import bunches
-from udfs.ingest.options import Batches
+from udfs.frames.rows import Batches
 
 PARCEL = row(bucket=LONG, name=STRING, rows=BINARY)
 _BUCKET = "bucket of the row"

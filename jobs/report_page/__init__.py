@@ -1,1 +1,1 @@
-"""Makes the HTML report from rows that `jobs.reporting` collected. No Spark here."""
+"""Makes the HTML report from rows that `udfs.report` collected. No Spark here."""

@@ -27,7 +27,6 @@ from pyspark.sql.types import StructField, StructType
 
 from jobs.cli.errors import ConflictError, JobError, first_line, known_error
 from jobs.cli.logs import warn
-from jobs.engines.tasks import map_arrow, tasks
 from jobs.tables import log
 from jobs.tables.gone import Gone, with_values
 from jobs.tables.local_files import (
@@ -39,9 +38,10 @@ from jobs.tables.local_files import (
     writing_files,
 )
 from jobs.tables.spark_rows import nullable
+from jobs.tables.tasks import map_arrow, tasks
 from schemas.table import Table
 from udfs.frames.derivation import to_arrow
-from udfs.ingest.options import Pass
+from udfs.frames.rows import Pass
 
 _FEATURES = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed"}
 """What a table may need of its writers so that delta-rs, and this module, can write it."""

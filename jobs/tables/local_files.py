@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from jobs.cli.errors import JobError
 from schemas.table import LONG, STRING, Table, row
 from udfs.frames.groups import bunches
+from udfs.frames.rows import Batches, Pass
 from udfs.frames.tables import schema_of
-from udfs.ingest.options import Batches, Pass
 
 _INDEXED = 32
 """Columns that Delta collects statistics of unless a table says which."""

@@ -32,8 +32,8 @@ from jobs.tables.spark_rows import (
 from schemas.table import Table
 from udfs.frames.columns import only_in_each
 from udfs.frames.parallel import run_in_parallel
+from udfs.frames.rows import Pass
 from udfs.frames.tables import schema_of
-from udfs.ingest.options import Pass
 
 Rows: TypeAlias = pl.DataFrame | DataFrame
 """Rows of this process or of Spark."""

@@ -9,7 +9,7 @@ from schemas.ingest import QUARANTINE, PacketType
 from schemas.table import STRING, RowType, Table, row
 from udfs.decode.packets import decode_packets, packet_types, quarantine_packets
 from udfs.frames.engine import Engine, T
-from udfs.ingest.options import Pass
+from udfs.frames.rows import Pass
 
 
 def decode_table(engine: Engine[T], packets: T, table: Table, key: bytes | None) -> T:

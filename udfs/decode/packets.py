@@ -7,7 +7,7 @@ import pyarrow as pa
 from schemas.ingest import QUARANTINE, Stage
 from schemas.messages import NAME_COLUMNS, TABLE_OF
 from schemas.table import Table
-from udfs.ingest.options import Pass
+from udfs.frames.rows import Pass
 from udfs.msmq.decode import DecodedBatch
 from udfs.msmq.pseudonyms import pseudonymize_columns
 from udfs.msmq.reference import ParsedPacket

@@ -1,1 +1,1 @@
-"""What rooms share: a derivation of frames from frames, an engine that runs it, columns, rows with names."""
+"""Holds what rooms share: derivations of frames, the engine that runs them, columns, rows with names."""

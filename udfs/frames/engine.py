@@ -7,7 +7,7 @@ import polars as pl
 
 from schemas.table import RowType, Table
 from udfs.frames.derivation import Derivation, Frames, Work
-from udfs.ingest.options import Pass
+from udfs.frames.rows import Pass
 
 Row = dict[str, Any]
 How = Literal["inner", "left", "semi", "anti"]

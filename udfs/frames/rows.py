@@ -1,6 +1,6 @@
 """Turns Arrow batches into rows that are objects with names, and back."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
@@ -9,6 +9,8 @@ import pyarrow as pa
 from schemas.table import BOOL, DOUBLE, LONG, STRING, RowType, array, row
 
 Batches = Iterable[pa.RecordBatch]
+Pass = Callable[[Batches], Batches]
+"""Turns batches into batches and keeps no state between calls; an engine runs it."""
 R = TypeVar("R", bound=NamedTuple)
 _BATCH_ROWS = 10_000
 _TYPES: dict[Any, pa.DataType] = {bool: BOOL, int: LONG, float: DOUBLE, str: STRING, list[float]: array(DOUBLE)}

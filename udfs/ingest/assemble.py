@@ -15,7 +15,8 @@ from schemas.staging import ASSEMBLED
 from udfs.arrow.buffers import record_batch, struct_array
 from udfs.capture.files import open_source
 from udfs.capture.records import NO_TIME
-from udfs.ingest.options import Batches, CaptureFile, IngestOptions, Pass
+from udfs.frames.rows import Batches, Pass
+from udfs.ingest.options import CaptureFile, IngestOptions
 from udfs.msmq.framing import FramedPackets, Framer, Unframed
 from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_record, packet_columns
 from udfs.network.endpoints import endpoint_text, stream_names, unpack_endpoint

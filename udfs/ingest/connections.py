@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from schemas.staging import PLANNED
 from udfs.arrow.buffers import record_batch
+from udfs.frames.rows import Batches, Pass
 from udfs.ingest.captures import Place, Row
-from udfs.ingest.options import Batches, Pass
 
 _RECENT_BYTES = 1 << 17
 _ROWS = 10_000

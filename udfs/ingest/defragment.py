@@ -16,7 +16,8 @@ import pyarrow as pa
 from schemas.ingest import FrameReason, Stage
 from schemas.staging import EXTRACTED, Counted
 from udfs.capture.records import NO_TIME, Records
-from udfs.ingest.options import Batches, IngestOptions, Pass
+from udfs.frames.rows import Batches, Pass
+from udfs.ingest.options import IngestOptions
 from udfs.network.dissect import find_segments
 from udfs.network.segment_rows import FRAME_DETAILS, segment_rows
 from udfs.network.tunnels import TUNNEL_PORTS

@@ -15,7 +15,8 @@ from udfs.capture.clocks import behind_at
 from udfs.capture.files import Fault, open_source
 from udfs.capture.reader import read_blocks
 from udfs.capture.records import Cursor, Records
-from udfs.ingest.options import Batches, IngestOptions, Pass
+from udfs.frames.rows import Batches, Pass
+from udfs.ingest.options import IngestOptions
 from udfs.ingest.preframe import preframe
 from udfs.network.dissect import Fragments, Rejected, Segments, connection_keys, find_segments, target_ports
 from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, ping_rows, segment_rows

@@ -11,8 +11,6 @@ from typing import Generic
 
 import polars as pl
 
-from jobs.cli.errors import JobError
-from jobs.cli.logs import progress, warn
 from schemas import staging
 from schemas.ingest import (
     CAPTURES,
@@ -35,6 +33,11 @@ from udfs.ingest.index import index_files
 from udfs.ingest.options import CaptureFile, IngestOptions
 from udfs.ingest.pings import sum_up_pings
 from udfs.ingest.preframe import unpack
+from udfs.logs import LOG
+
+
+class LateError(Exception):
+    """Says that late captures cannot be put where they belong."""
 
 
 @derives(("stream_id",), columns={"streams": ("stream_id", "instance", "connection_id")})
@@ -124,7 +127,7 @@ def assemble(engine: Engine[T], extracted: Extracted[T], options: IngestOptions)
     The others are those with late captures, and those whose first assembly needed bytes of a framed run.
 
     Raises:
-        JobError: a connection needs an earlier capture that is gone, and has no state to resume from.
+        LateError: a connection needs an earlier capture that is gone, and has no state to resume from.
     """
     history = engine.keep(_read_history(engine, extracted))
     planned = _plan(engine, history, extracted.captures)
@@ -135,7 +138,7 @@ def assemble(engine: Engine[T], extracted: Extracted[T], options: IngestOptions)
     repeated = engine.keep(engine.union(engine.pick(rows, "needs_payload"), late))
     if not (count := engine.count(repeated)):
         return Assembled(rows, planned, stale, repeated)
-    progress(f"ingest: {count} connections are assembled again with all their bytes")
+    LOG.info(f"ingest: {count} connections are assembled again with all their bytes")
     history = engine.keep(engine.union(engine.join(history, repeated, ["packed"], "semi"), repeated))
     replanned, more = _read_again(engine, extracted, history, options)
     redone = _run_assembly(engine, more.captures, more.segments, replanned, options, final=True)
@@ -210,20 +213,20 @@ def _read_again(
     """Plans connections again and reads all their segments from the captures that their states do not cover.
 
     Raises:
-        JobError: an earlier capture is gone, and there is no state to resume from.
+        LateError: an earlier capture is gone, and there is no state to resume from.
     """
     planned = _plan(engine, history, extracted.captures)
     read = engine.distinct(engine.select(engine.pick(planned, "read"), capture_id="capture_id"))
     needed = {row["capture_id"] for row in _brought(engine, read)} - {row["capture_id"] for row in extracted.captures}
     old: list[Row] = []
     if needed:
-        progress(f"ingest: {len(needed)} earlier captures are read again")
+        LOG.info(f"ingest: {len(needed)} earlier captures are read again")
         known = _known_captures(engine, needed)
         old = find_unchanged(index_captures(engine, [row["uri"] for row in known], options), known)
         if gone := frozenset(needed - {row["capture_id"] for row in old}):
             planned = _plan(engine, history, extracted.captures, gone)
             if engine.count(engine.pick(planned, "unrecoverable")):
-                raise JobError("Late captures belong before captures that are gone or changed: put these back.")
-            warn("ingest: earlier captures are gone: late segments of their connections go to quarantine")
+                raise LateError("Late captures belong before captures that are gone or changed: put these back.")
+            LOG.warning("ingest: earlier captures are gone: late segments of their connections go to quarantine")
     captures = rank([*extracted.captures, *old])
     return planned, extract(engine, captures, options, engine.pick(planned, "read"))

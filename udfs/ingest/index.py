@@ -16,7 +16,8 @@ from udfs.capture.clocks import Clocks
 from udfs.capture.files import Fault, HashedSource, Source, detect_compression, open_source
 from udfs.capture.reader import BLOCK_BYTES, open_capture, read_blocks
 from udfs.capture.records import NO_TIME, Cursor
-from udfs.ingest.options import Batches, IngestOptions, Pass
+from udfs.frames.rows import Batches, Pass
+from udfs.ingest.options import IngestOptions
 
 Row = dict[str, Any]
 

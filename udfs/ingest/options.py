@@ -1,18 +1,11 @@
-"""Declares the options of the passes, and the types that they share."""
+"""Declares the options of ingest."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
-
-import pyarrow as pa
 
 from schemas import wire
 from udfs.tcp.connections import WINDOW_BYTES
 from udfs.tcp.overlap import Overlap
-
-Batches = Iterable[pa.RecordBatch]
-Pass = Callable[[Batches], Batches]
-"""Turns batches into batches and keeps no state between calls; `jobs.engines.tasks.map_arrow` runs it."""
 
 
 class CaptureFile(NamedTuple):

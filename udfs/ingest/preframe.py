@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from schemas.staging import EXTRACTED, FRAMED_PACKETS, PACKET
 from udfs.arrow.buffers import Ints, fixed_binary, struct_array
 from udfs.capture.records import NO_TIME
-from udfs.ingest.options import Batches, IngestOptions, Pass
+from udfs.frames.rows import Batches, Pass
+from udfs.ingest.options import IngestOptions
 from udfs.msmq.packet_rows import StreamPieces, packet_columns
 from udfs.msmq.stream_window import HEADER_SIZE, frame_chain
 from udfs.network.dissect import ACK, FIN, RST, SYN, WINDOW_CLOSED, Segments, connection_keys

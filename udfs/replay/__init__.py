@@ -1,5 +1,5 @@
-"""Judges messages, and explains what the replay found: rows come in as objects or frames, and sentences go out.
+"""Replays messages: puts them in order, judges each arrival, and tells what became of each message, and why.
 
-Nothing here knows Spark. Each pass takes Arrow batches, of which all rows with one key come together, and yields Arrow
-batches; it holds no more than one key's counters.
+`flow` is the replay on one page, the same on each engine. Rules over many rows are functions of Polars frames; rules
+over few rows take rows with names. Nothing here knows Spark.
 """

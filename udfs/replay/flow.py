@@ -11,11 +11,12 @@ from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VE
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.frames.engine import T
 from udfs.replay.incidents.explaining import find_by_facts, find_incidents, find_on_messages, with_proof
+from udfs.replay.kept import Settled
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.inputs import Inputs, pair, read_inputs, watch
 from udfs.replay.outcomes.fates import Fates, add_up, find_fates, find_transactions
 from udfs.replay.outcomes.tallies import merge_tallies, tally
-from udfs.replay.settled.last_replay import LastReplay, Settled, find_settled
+from udfs.replay.settled.last_replay import LastReplay, find_settled
 from udfs.replay.settled.rows import tally_rows
 from udfs.replay.verdicts.judging import AddStates, judge_messages
 

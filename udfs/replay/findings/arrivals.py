@@ -7,9 +7,7 @@ say enough.
 import polars as pl
 
 from schemas.replay import Reason
-from schemas.wire import LATEST_ORDER_ACK_NS
 from udfs.frames.columns import (
-    ACK_PAIR,
     PLACE,
     SEQUENCE,
     are_in,
@@ -24,14 +22,10 @@ from udfs.frames.derivation import derives
 from udfs.replay.findings.finding import Message
 from udfs.replay.findings.on_messages import CHOSEN, choose_messages
 from udfs.replay.order.scopes import SENDER_THERE
-from udfs.replay.outcomes.plain import MESSAGE, SLOT, is_late
+from udfs.replay.outcomes.plain import MESSAGE, SLOT
+from udfs.replay.outcomes.unacknowledged import LOOKED_AT
 from udfs.replay.words import NS
 
-LOOKED_AT = (
-    *(*SLOT, *MESSAGE, "session_id", "destination_queue", *PLACE, "captured_ns", "sent_at", "replay_order"),
-    *("accepted", "verdict", "reason", "gap_size", "incoming_tx_sequence_id", "incoming_tx_sequence_number"),
-    *("acknowledged_at", "ack_latency_ms", "evidence", "final_ack_class"),
-)
 _CONTENT = (*SLOT, "content_hash")
 _MESSAGE = (*SLOT, *MESSAGE)
 _IN_SCOPE = ("scope_key", "replay_order")
@@ -47,48 +41,6 @@ _SHOWN = {
 _OF_MESSAGE = {name: _SHOWN.get(name, name) for name in Message._fields if name != "key"}
 SHOWN = tuple(dict.fromkeys((*PLACE, *_IN_SCOPE, *_OF_MESSAGE.values())))
 """The columns of VERDICTS that findings show."""
-
-
-def watched_sessions(
-    ends: pl.DataFrame, unread: pl.DataFrame, answered: pl.DataFrame, senders: pl.DataFrame
-) -> pl.DataFrame:
-    """Returns per session and original sender how long, and how completely, its OrderAcks could be seen.
-
-    `watched_ns` is the time of the last segment of either direction, in ns since 1970; `answers_whole` says that no
-    byte from the receiver is unread. Only `senders`, whose messages came on the session, have a row, and only where the
-    captures hold an OrderAck for them: elsewhere acknowledgments may take another path. `unread` are the streams with
-    unread bytes, `answered` the pairs of `receiver` and `source_queue_manager` that OrderAcks name; both may repeat.
-    """
-    ways = (
-        ends.filter(pl.col("copy_of").is_null())
-        .with_columns(pl.col("stream_id").is_in(unread["stream_id"].implode()).alias("unread"))
-        .group_by("session_id", "sender", "receiver")
-        .agg(pl.col("last_ns").max(), ~pl.col("unread").any().alias("whole"))
-    )
-    back = ways.select(
-        pl.concat_str("receiver", "sender", separator="->").alias("session_id"),
-        pl.col("last_ns").alias("back_ns"),
-        pl.col("whole").alias("answers_whole"),
-    )
-    # Without the sessions' own senders, each session of a receiver would meet all senders of that receiver.
-    return (
-        ways.join(back, on="session_id")
-        .join(senders.select(SENDER_THERE).unique(), on="session_id")
-        .join(answered, on=ACK_PAIR, how="semi")
-        .select(*SENDER_THERE, pl.max_horizontal("last_ns", "back_ns").alias("watched_ns"), "answers_whole")
-    )
-
-
-@derives(shared=("watched",), columns={"verdicts": LOOKED_AT}, in_parts=True)
-def late_arrivals(verdicts: pl.DataFrame, watched: pl.DataFrame) -> pl.DataFrame:
-    """Returns some accepted messages whose acknowledgment was late, or is missing and would have been seen.
-
-    `watched` are the rows of `watched_sessions`.
-    """
-    acknowledged = pl.col("acknowledged_at").is_not_null()
-    is_due = acknowledged | (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_NS)
-    late = verdicts.filter(pl.col("accepted") & is_late())  # few look for their session
-    return late.join(watched, on=SENDER_THERE).filter(pl.col("answers_whole") & is_due).select(LOOKED_AT)
 
 
 @derives(("scope_key",), ("watched",), {"unusual": LOOKED_AT, "late": LOOKED_AT})

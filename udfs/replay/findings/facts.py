@@ -1,4 +1,4 @@
-"""The kinds of findings that no single arrival shows: what `udfs.derive.facts` counts over many rows.
+"""The kinds of findings that no single arrival shows: what others of this room count over many rows.
 
 Each kind is a function from the columns of one fact to what the finding says of it. `messages` is how many things of
 the kind there are; `key` and `…_key` are places of packets, `<stream_id>@<stream_offset>`.

@@ -1,7 +1,7 @@
 """The kinds of findings on messages: repeated, refused or accepted over others, not judged, and what answers say.
 
-A rule reads the columns of an arrival that `udfs.replay.findings.arrivals` finds: those of its verdict, and what compares
-it with its neighbours.
+A rule reads the columns of an arrival that `arrivals` finds: those of its verdict, and what compares it with its
+neighbours.
 """
 
 import polars as pl

@@ -3,10 +3,8 @@
 import polars as pl
 
 from schemas.outcomes import Outcome
-from schemas.replay import Evidence
 from schemas.wire import LATEST_ORDER_ACK_NS
 from udfs.frames.columns import (
-    ACK_PAIR,
     PLACE,
     SEQUENCE,
     address_of_stream,
@@ -18,21 +16,18 @@ from udfs.frames.columns import (
     nanoseconds,
     row_key,
     timestamp,
-    unsigned,
 )
 from udfs.frames.derivation import derives
 from udfs.replay.order.acks import select_order_acks
 from udfs.replay.outcomes.counts import has_outcome
-from udfs.replay.outcomes.plain import SLOT, with_receiver
+from udfs.replay.outcomes.plain import with_receiver
+from udfs.replay.outcomes.unacknowledged import OF_PAIR
 
 _DOUBTED = [Outcome.UNACKNOWLEDGED, Outcome.CONTRADICTED, Outcome.UNKNOWN]
 _CLOSED_TIMES = 3
 """Connections in a row that end right after messages, before one is a habit of the receiver."""
 _PLACE_OF_FINDING = (*SEQUENCE, "session_id", "destination_queue")
 _MACHINES = ("from_address", "to_address")
-_OF_PAIR = ("receiver", "source_queue_manager", "tx_sequence_id")
-_OF_LATE = (*SLOT, *PLACE, "source_queue_manager", "session_id", "captured_ns", "acknowledged_at", "evidence")
-_OF_VERDICT = (*SLOT, *PLACE, "source_queue_manager", "session_id", "captured_ns", "accepted")
 OF_ACKS = ("stream_id", "stream_offset", "captured_ns", "ack_type", "tx_sequence_id", "tx_sequence_number")
 
 
@@ -219,79 +214,13 @@ def unexplained(doubted: pl.DataFrame, *explained: pl.DataFrame) -> pl.DataFrame
     )
 
 
-@derives(ACK_PAIR)
-def acknowledged_pairs(acks: pl.DataFrame) -> pl.DataFrame:
-    """Returns the pairs that OrderAcks are of: when the first came, `began_ns`, and the `highest` sequence named."""
-    order_acks = select_order_acks(acks)
-    return order_acks.group_by(ACK_PAIR).agg(pl.min("ns").alias("began_ns"), pl.max("sequence").alias("highest"))
-
-
-@derives(shared=("pairs",), columns={"late": _OF_LATE}, in_parts=True)
-def acknowledged_no_more(late: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
-    """Returns SLOT and PLACE of late arrivals without an acknowledgment whose pair was acknowledged by then.
-
-    `pairs` are rows of `acknowledged_pairs`.
-    """
-    contradicted = pl.col("evidence") == Evidence.CONTRADICTED.value
-    silent = late.filter(pl.col("acknowledged_at").is_null(), ~contradicted)
-    began = pl.col("began_ns") < pl.col("captured_ns") + LATEST_ORDER_ACK_NS
-    return with_receiver(silent).join(pairs, on=ACK_PAIR).filter(began).select(*SLOT, *PLACE)
-
-
-@derives(ACK_PAIR)
-def fallen_acks(acks: pl.DataFrame) -> pl.DataFrame:
-    """Returns the sequences of pairs whose OrderAcks fell for good, by the last one that names a lower number.
-
-    `number` is the highest that was named since, `high` the highest before; `high_key` and `low_key` are of the first
-    OrderAck that named `high` and of the one that fell, `high_ns` and `low_ns` their times. A lower number that comes
-    before the timers' bound, or is made good later, is an OrderAck on a longer way.
-    """
-    pair = ("receiver", "source_queue_manager", "sequence")
-    orders = (
-        select_order_acks(acks)
-        .drop_nulls("number")
-        .select(*pair, "number", "ns", "key")
-        .sort(*pair, "ns", "number", "key")
-    )
-    highest = orders.with_columns(high=pl.col("number").cum_max().over(pair))
-    early = highest.select(*pair, "high", at="ns").sort("at")
-    asked = orders.with_columns(at=pl.col("ns") - LATEST_ORDER_ACK_NS).sort("at")
-    fell = asked.join_asof(early, on="at", by=list(pair), check_sortedness=False).filter(
-        pl.col("number") < pl.col("high")
-    )
-    last = (
-        fell.sort("ns", "number")
-        .group_by(pair)
-        .agg(pl.last("high"), pl.last("ns").alias("low_ns"), pl.last("key").alias("low_key"))
-    )
-    since = (
-        orders.join(last, on=pair)
-        .group_by(*pair, "high", "low_ns", "low_key")
-        .agg(
-            pl.col("number").filter(pl.col("ns") >= pl.col("low_ns")).max().alias("number"),
-            pl.col("ns").filter(pl.col("number") == pl.col("high")).min().alias("high_ns"),
-            pl.col("key").filter(pl.col("number") == pl.col("high")).first().alias("high_key"),
-        )
-    )
-    fallen = since.filter(pl.col("number") < pl.col("high"))
-    return fallen.with_columns(tx_sequence_id=unsigned(pl.col("sequence"))).drop("sequence")
-
-
-@derives(shared=("fallen",), columns={"verdicts": _OF_VERDICT}, in_parts=True)
-def acknowledged_in_vain(verdicts: pl.DataFrame, fallen: pl.DataFrame) -> pl.DataFrame:
-    """Returns SLOT and PLACE of the messages between the two numbers of OrderAcks that fell: rows of `fallen_acks`."""
-    between = (pl.col("tx_sequence_number") > pl.col("number")) & (pl.col("tx_sequence_number") <= pl.col("high"))
-    was_accepted = pl.col("accepted").fill_null(value=True) & (pl.col("captured_ns") < pl.col("low_ns"))
-    return with_receiver(verdicts).join(fallen, on=_OF_PAIR).filter(between, was_accepted).select(*SLOT, *PLACE)
-
-
 def fallen_in_scopes(fallen: pl.DataFrame, tallies: pl.DataFrame, doubted: pl.DataFrame) -> pl.DataFrame:
     """Returns rows for `acknowledgment_fell`, one for each sequence of a scope with messages between the two numbers.
 
     `fallen` are rows of `fallen_acks`.
     """
-    scopes = with_receiver(tallies).select(*SEQUENCE, *_OF_PAIR[:2]).unique()
-    found = fallen.join(scopes, on=_OF_PAIR).drop("receiver", "source_queue_manager")
+    scopes = with_receiver(tallies).select(*SEQUENCE, *OF_PAIR[:2]).unique()
+    found = fallen.join(scopes, on=OF_PAIR).drop("receiver", "source_queue_manager")
     return found.join(doubted.filter(pl.col("contradicted") > 0), on=SEQUENCE).select(
         *(*_PLACE_OF_FINDING, *_MACHINES, "number", "high", "high_key", "low_key"),
         messages=pl.col("contradicted"),

@@ -59,7 +59,6 @@ from udfs.replay.findings.unanswered import (
     closed_connections,
     doubted_sequences,
     explain_failures,
-    fallen_acks,
     fallen_in_scopes,
     order_acks_elsewhere,
     replaced_receivers,
@@ -67,11 +66,12 @@ from udfs.replay.findings.unanswered import (
     with_addresses,
 )
 from udfs.replay.incidents.events import addresses_reached, addresses_seen, messages_sent, tell_incidents
+from udfs.replay.kept import Settled
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.inputs import Inputs
 from udfs.replay.outcomes.fates import Fates
 from udfs.replay.outcomes.plain import SLOT
-from udfs.replay.settled.last_replay import Settled
+from udfs.replay.outcomes.unacknowledged import fallen_acks
 from udfs.replay.witness import find_frames, places_of, with_frames
 
 

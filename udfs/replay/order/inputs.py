@@ -7,7 +7,6 @@ from typing import Generic
 from schemas.replay import Scope
 from udfs.frames.columns import PLACE
 from udfs.frames.engine import Engine, T
-from udfs.replay.findings.arrivals import watched_sessions
 from udfs.replay.order.acks import answered, pair_acks
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.ends import find_ends
@@ -20,6 +19,7 @@ from udfs.replay.order.scopes import (
     scoped_flows,
     senders_to_several_queues,
 )
+from udfs.replay.order.watched import watched_sessions
 
 OF_SCOPES = (
     *(*FLOW_KEY, *NUMBERS, "stream_offset", "captured_ns", "capture_id", "message_id"),

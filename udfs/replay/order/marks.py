@@ -1,4 +1,4 @@
-"""Lists what stands on the streams of each scope: messages, its initial state, unread ranges (`udfs.replay.order.timeline`).
+"""Lists what stands on the streams of each scope: messages, its initial state, and unread ranges.
 
 Scopes, streams and pairs of queue managers have numbers here, because the passes that judge compute with numbers alone.
 """
@@ -9,10 +9,14 @@ from schemas.judging import MARK, PLACED
 from schemas.replay import Scope
 from udfs.frames.columns import ACK_PAIR, are_in, count, number_of, signed
 from udfs.frames.derivation import Frames, derives, to_frame
+from udfs.frames.groups import NONE
 from udfs.replay.order.acks import message_number, select_order_acks
 from udfs.replay.order.scopes import FLOW_KEY, NUMBERS, numbered, with_flow
-from udfs.replay.order.timeline import BEFORE_ALL, STREAM_END
 
+BEFORE_ALL = NONE
+"""The clock of what has no time, at the beginning of a stream."""
+STREAM_END = (1 << 63) - 1
+"""Stream offset of what comes after all messages."""
 STREAM = ("scope_no", "stream_no")
 BEFORE = ("arrivals_before", "missing_before")
 """Arrivals of a scope, and unread ranges, before those that are judged."""

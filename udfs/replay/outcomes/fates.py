@@ -11,8 +11,7 @@ from schemas.replay import Scope
 from udfs.frames.columns import ACK_PAIR, PLACE
 from udfs.frames.derivation import Frames, derives
 from udfs.frames.engine import Engine, T
-from udfs.replay.findings.arrivals import late_arrivals
-from udfs.replay.findings.unanswered import acknowledged_in_vain, acknowledged_no_more, acknowledged_pairs, fallen_acks
+from udfs.replay.kept import Settled
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.inputs import Inputs
 from udfs.replay.outcomes.arrivals import FALLING
@@ -29,8 +28,14 @@ from udfs.replay.outcomes.plain import (
 from udfs.replay.outcomes.slots import explain_slots
 from udfs.replay.outcomes.summaries import OF_FLOWS, carried_by_stream, summarize_sequences, summarize_sessions
 from udfs.replay.outcomes.transactions import OF_TRANSACTIONS, derive_transactions, with_neighbours
+from udfs.replay.outcomes.unacknowledged import (
+    acknowledged_in_vain,
+    acknowledged_no_more,
+    acknowledged_pairs,
+    fallen_acks,
+    late_arrivals,
+)
 from udfs.replay.outcomes.unusual import sum_up_verdicts, unusual_arrivals
-from udfs.replay.settled.last_replay import Settled
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,10 @@
 """Finds what the last replay settled, so that only the rest of each scope is judged (`udfs.replay.settled.rows`)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol
+from typing import Any, Protocol
 
 import polars as pl
 
-from jobs.cli.logs import progress
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.judging import BEHIND, RESUMED, USES
 from schemas.messages import ACKS, MESSAGES
@@ -18,6 +16,8 @@ from udfs.frames.columns import PLACE, SEQUENCE, in_one_only, is_on
 from udfs.frames.derivation import Frames
 from udfs.frames.engine import Engine, T
 from udfs.frames.tables import schema_of
+from udfs.logs import LOG
+from udfs.replay.kept import Settled
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.inputs import Inputs, watch
 from udfs.replay.order.marks import doubtful_scopes
@@ -58,39 +58,6 @@ class LastReplay(Protocol):
         """Returns the rows of a source that came since, and those that went; None where nothing tells."""
 
 
-@dataclass(frozen=True)
-class Settled(Generic[T]):
-    """Holds what stays of the last replay, and what is to be judged."""
-
-    engine: Engine[T]
-    to_judge: T
-    """The messages to judge, with the columns TRANSACTIONAL."""
-    flows_to_judge: T
-    """Rows of `scopes.scoped_flows` of these messages."""
-    resumed: T
-    """Rows of RESUMED, one for each scope that is not judged from its first message on."""
-    behind: T
-    """Rows of BEHIND."""
-    uses: T
-    """Rows of USES, of transaction IDs of these messages."""
-    tallies: T | pl.DataFrame
-    """Rows of `read_tallies` that stay."""
-    kept: Mapping[str, T] | None = None
-    """Rows of other tables that stay, by name; None where all messages are judged."""
-    judged_again: pl.DataFrame | None = None
-    """The sequences of which the rows do not stay; None where all messages are judged."""
-
-    def with_kept(self, name: str, rows: T) -> T:
-        """Returns rows with those that stay."""
-        return rows if self.kept is None else self.engine.union(self.kept[name], rows)
-
-    def only(self, rows: T, on: str, wanted: T) -> T:
-        """Returns the rows with a value that is wanted, where not all messages are judged; else all rows."""
-        if self.kept is None:
-            return rows
-        return self.engine.join(rows, self.engine.distinct(self.engine.select(wanted, on)), [on], "semi")
-
-
 def _nothing_settled(united: Conversations[T], flows: T, most: int | None) -> Settled[T]:
     """Returns that all transactional messages are to be judged; `flows` are all there are."""
     engine = united.engine
@@ -125,7 +92,7 @@ def find_settled(
     if changes and _copies_changed(copies, ends_before, changes):
         changes, why = {}, "connections that captures hold twice have changed"
     if not changes:
-        progress(f"replay: all messages are judged: {why}")
+        LOG.info(f"replay: all messages are judged: {why}")
         return _nothing_settled(united, inputs.flows, most)
     watched = watch(engine, inputs, inputs.acks, inputs.flows)
     now = Now(
@@ -145,7 +112,7 @@ def find_settled(
     )
     touched = find_touched(tallies, changes, ends_before, now)
     found = settle(tallies, touched, changes[MESSAGES.name]["came"], now, most)
-    progress(
+    LOG.info(
         f"replay: {found['messages'].height:,} of {engine.count(inputs.messages):,} messages are judged, in "
         f"{found['flows']['scope_key'].n_unique():,} scopes"
     )

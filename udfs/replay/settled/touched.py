@@ -12,8 +12,8 @@ from udfs.frames.columns import PLACE, in_one_only, is_on, nanoseconds, row_key,
 from udfs.frames.derivation import Frames
 from udfs.replay.order.acks import addressee
 from udfs.replay.order.coverage import select_unreadable
+from udfs.replay.order.marks import BEFORE_ALL
 from udfs.replay.order.scopes import FLOW_KEY, SENDER_THERE, with_flow
-from udfs.replay.order.timeline import BEFORE_ALL
 from udfs.replay.outcomes.counts import NEXT_RESEND
 from udfs.replay.outcomes.plain import cut_packets, cut_streams, last_seen
 

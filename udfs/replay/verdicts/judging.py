@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 from schemas.replay import VERDICTS, Reading
 from udfs.frames.engine import T
+from udfs.replay.kept import Settled
 from udfs.replay.order.acks import acknowledged
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.inputs import Inputs
 from udfs.replay.order.marks import STREAM, first_messages, initial_marks, marks, number_streams, with_order_acks
-from udfs.replay.order.timeline import IN_ORDER, find_chains
-from udfs.replay.settled.last_replay import Settled
 from udfs.replay.verdicts.acks import GROUP
 from udfs.replay.verdicts.evidence import PROVEN, end_doubts, prove
 from udfs.replay.verdicts.judge import CHAIN, JUDGED, judge
+from udfs.replay.verdicts.timeline import IN_ORDER, find_chains
 from udfs.replay.verdicts.verdict_rows import verdict_rows
 
 AddStates = Callable[[T], T]

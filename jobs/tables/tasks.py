@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from schemas.table import RowType, spark_schema
-from udfs.ingest.options import Batches, Pass
+from udfs.frames.rows import Batches, Pass
 
 _MOST_TASKS = 10_000
 

@@ -27,12 +27,8 @@ from udfs.frames.groups import (
 from udfs.frames.rows import Batches
 from udfs.replay.verdicts.judge import CHAIN
 
-BEFORE_ALL = NONE
-"""The clock of what has no time, at the beginning of a stream."""
 IN_ORDER = ("clock", "stream_no", "stream_offset")
 """The order of the rows of a scope for `find_chains`."""
-STREAM_END = (1 << 63) - 1
-"""Stream offset of what comes after all messages."""
 _LONGEST = 256
 """Messages of a chain; a chain is a row."""
 
