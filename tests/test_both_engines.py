@@ -63,7 +63,7 @@ class InMemory(OnSpark):
 
     def replace(self, table: Table, rows: Rows) -> None:
         """Replaces the table's rows."""
-        self.tables[table.name] = collect(with_columns_of(table, self.there(rows)))
+        self.tables[table.name] = collect(with_columns_of(table, self.as_spark(rows)))
 
     def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
         """Replaces the table's rows by those that a function derives."""
@@ -238,7 +238,7 @@ def _last_sent() -> Callable[..., pl.DataFrame]:
     )
 
 
-def test_tasks_do_with_rows_of_files_what_this_process_does(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_does_with_rows_of_files_what_this_process_does(spark: SparkSession, tmp_path: Path) -> None:
     here = night(tmp_path / "night", situations=True)
     warehouse = Warehouse(spark, str(tmp_path / "tables"))
     warehouse.create(MESSAGES)

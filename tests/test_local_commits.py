@@ -17,25 +17,22 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import CommitFailedError
-from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 from table_frames import sorted_rows
 
 from jobs.cli.errors import ConflictError, JobError
-from jobs.tables import local_commits, local_files, log
+from jobs.tables import local_commits, log
 from jobs.tables.declared import Tables
-from jobs.tables.local_files import Share, reading_files, reading_frames
 from jobs.tables.spark_rows import collect, to_spark
 from jobs.tables.store import Warehouse
 from schemas.ingest import STREAM_GAPS
 from schemas.replay import VERDICTS
 from schemas.table import LONG, Column, Table
 from schemas.tables import TABLES
-from udfs.frames.derivation import to_arrow, to_frame
+from udfs.frames.derivation import to_frame
 
 
 def held() -> None:
@@ -104,26 +101,6 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path, table: Table) -> Non
     assert log.versions(place) == [3, 2, 1, 0]
     assert [commit.operation for commit in log.commits(place)] == ["WRITE"] * 3 + ["CREATE TABLE"]
     assert local_commits.read_properties(place) == DeltaTable(place).metadata().configuration
-
-
-@pytest.mark.parametrize("as_spark_does", [False, True])
-def test_a_task_reads_columns_of_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, as_spark_does: bool
-) -> None:
-    """Spark writes times in a form that has nanoseconds, and row groups of a few rows here."""
-    rows = to_arrow(any_rows(Random(8), VERDICTS, 7))
-    file, columns = str(tmp_path / "rows.parquet"), VERDICTS.arrow.names[::3]
-    pq.write_table(rows, file, row_group_size=3, use_deprecated_int96_timestamps=as_spark_does)
-    schema = pa.schema([VERDICTS.arrow.field(name) for name in columns])
-    numbers = pa.RecordBatch.from_pydict({"id": [0, 2]})
-    shares: list[Share] = [[(file, 2)], [(file, 1)], [(file, 0), (file, None)]]
-    read = pa.Table.from_batches(reading_files(shares, schema, lambda batches: batches)([numbers]))
-    assert read.schema == schema
-    assert read.to_pylist() == pa.concat_tables([rows[6:], rows[:3], rows]).select(columns).cast(schema).to_pylist()
-    monkeypatch.setattr(local_files, "_FRAME_ROWS", 2)
-    frames = list(reading_frames(shares, VERDICTS.arrow, lambda made: made.select(columns))([numbers]))
-    assert [frame.height for frame in frames] == [1, 2, 1, 2, 2, 2, 1]
-    assert_frame_equal(pl.concat(frames), to_frame(read))
 
 
 def test_statistics_are_the_least_and_greatest_values(tmp_path: Path) -> None:

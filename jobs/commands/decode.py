@@ -19,14 +19,13 @@ from jobs.cli.logs import progress
 from jobs.commands import in_memory, reconcile
 from jobs.commands.summary import decode_summary
 from jobs.engines.on_spark import engine_of
-from jobs.tables.local_files import reading_files
 from jobs.tables.own_tables import require_own
 from jobs.tables.provenance import derive
 from jobs.tables.store import Rows, Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
 from schemas.messages import DECODED_TABLES
 from schemas.table import Table
-from udfs.decode.flow import decode_some, decode_table, quarantine_of
+from udfs.decode.flow import decode_table, quarantine_of
 from udfs.frames.parallel import run_in_parallel
 from udfs.msmq.pseudonyms import pseudonymize
 
@@ -80,13 +79,7 @@ def _decode(warehouse: Warehouse, config: Config, came: Rows, went: Rows | None)
     """Replaces the rows of the packets that went, or all, by those of the packets that came."""
     engine, key, raw_kept = engine_of(warehouse), config.hiding_key, config.ingest.quarantine_raw_bytes
     rows: dict[Table, Rows] = {QUARANTINE: quarantine_of(engine, came, raw_kept)}
-    if went is None and warehouse.is_local and not isinstance(came, pl.DataFrame):
-        numbers, shares = warehouse.spread(warehouse.files(PACKETS))
-        for table in DECODED_TABLES:  # each reads all packets, of which most are for one of them
-            work = reading_files(shares, PACKETS.arrow, decode_some(table, key))
-            warehouse.replace_in_tasks(table, numbers, work)
-    else:
-        rows |= {table: decode_table(engine, came, table, key) for table in DECODED_TABLES}
+    rows |= {table: decode_table(engine, came, table, key) for table in DECODED_TABLES}
     gone = dict.fromkeys(rows, went) | {QUARANTINE: _undecodable(went)}
     run_in_parallel(partial(warehouse.replace_rows, table, gone[table], of_table) for table, of_table in rows.items())
 

@@ -145,4 +145,4 @@ def _replay_on_spark(warehouse: Warehouse, config: Config) -> None:
     for table, rows in filled_rows(united).items():
         if engine.count(kept := engine.keep(rows)):
             warehouse.create(table)
-            warehouse.merge(table, engine.there(kept), update=True)
+            warehouse.merge(table, engine.as_spark(kept), update=True)

@@ -1,7 +1,7 @@
 """Runs steps on Spark, over the tables of a warehouse, and in this process what they do with few rows."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce, wraps
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -11,11 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
 
-from jobs.engines.in_files import InFiles
 from jobs.engines.in_process import MANY_ROWS, InProcess, conform
 from jobs.engines.parcels import PARCEL, pack, unpack
 from jobs.tables.gone import from_offsets
-from jobs.tables.local_files import reading_frames, scan
+from jobs.tables.local_files import scan
 from jobs.tables.spark_rows import (
     MOST_ROWS,
     cast_columns,
@@ -35,16 +34,14 @@ from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS
 from schemas.staging import TIMES
 from schemas.table import RowType, Table, row, row_type, spark_schema
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
-from udfs.frames.derivation import ONE, Derivation, Frames, Work, row_type_of, to_batches, to_frame, untagged
+from udfs.frames.derivation import ONE, Derivation, Frames, Work, to_frame, untagged
 from udfs.frames.engine import Engine, How, Row
 from udfs.frames.groups import pieces
 from udfs.frames.rows import Batches, Pass
 from udfs.frames.tables import schema_of
 
 Rows: TypeAlias = Any
-"""A DataFrame of Spark or files of a local table, with many rows, or a frame of Polars with few, in this process."""
-ToFrames = Callable[[Batches], Iterable[pl.DataFrame]]
-"""Makes frames of the Arrow batches that Spark hands to a task."""
+"""A DataFrame of Spark with many rows, or a frame of Polars with few, in this process."""
 Operation = TypeVar("Operation", bound=Callable[..., Any])
 _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE)
 """Tables that a night may have no rows for: asking costs less than a commit."""
@@ -65,35 +62,17 @@ _FEW_ROWS = 500_000
 """Rows that are few enough for this process; of more, a derivation without groups is one task."""
 
 
-_BY_SLICE = {"select", "where", "with_piece", "join"}
-"""Operations whose rows follow from those of any slice of a table and from few others."""
-_MOST_FOR_ALL = 1_000_000
-"""Rows that all tasks may get: less work than to hand all rows of the files to Spark."""
-
-
-def _where_rows_are(work: Operation) -> Operation:
-    """Makes an operation happen in this process if all its rows are here, and in the tasks that read them from files.
-
-    Otherwise all its rows go to Spark.
-    """
-    name = work.__name__
-    here = getattr(InProcess(), name)
+def _dispatch_by_backend(work: Operation) -> Operation:
+    """Makes an operation happen in this process if all its rows are here; else those that are go to Spark."""
+    in_process = getattr(InProcess(), work.__name__)
 
     @wraps(work)
     def choose(self: "OnSpark", *given: Any, **named: Any) -> Any:
-        if not any(isinstance(one, DataFrame | InFiles) for one in given):
-            return here(*given, **named)
-        rows, *others = given
-        if isinstance(rows, InFiles) and name in _BY_SLICE and not any(map(_is_large, others)):
-            return rows.then(lambda part: here(part, *others, **named))
-        return work(self, *map(self.there, given), **named)
+        if not any(isinstance(one, DataFrame) for one in given):
+            return in_process(*given, **named)
+        return work(self, *map(self.as_spark, given), **named)
 
     return cast(Operation, choose)
-
-
-def _is_large(given: Any) -> bool:
-    """Returns whether something that an operation is given is more than all tasks may get."""
-    return isinstance(given, DataFrame | InFiles) or (isinstance(given, pl.DataFrame) and given.height > _MOST_FOR_ALL)
 
 
 class Derived(NamedTuple):
@@ -110,7 +89,7 @@ class Derived(NamedTuple):
 
 @dataclass(frozen=True)
 class OnSpark:
-    """An engine whose tables are Delta tables. Its rows are DataFrames, `InFiles` or, where they are few, frames.
+    """An engine whose tables are Delta tables. Its rows are DataFrames or, where they are few, frames.
 
     What a derivation makes without groups are few rows, and so are the rows of some tables. Groups come together in
     buckets (`jobs.engines.parcels`).
@@ -128,10 +107,8 @@ class OnSpark:
         packets = self.warehouse.count(PACKETS)
         return _MOST_BUCKETS if packets is None else min(packets // _BUCKET_ROWS + 1, _MOST_BUCKETS)
 
-    def there(self, rows: Any) -> Any:
+    def as_spark(self, rows: Any) -> Any:
         """Returns rows as a DataFrame, and everything else as it is."""
-        if isinstance(rows, InFiles):
-            return self._from_files(rows)
         if not isinstance(rows, pl.DataFrame):
             return rows
         if id(rows) not in self.handed:
@@ -143,8 +120,6 @@ class OnSpark:
         few = self.warehouse.read_if_small(table, _FEW_BYTES) if table in FEW else None
         if few is not None:
             return few.select(columns or table.names)
-        if self.warehouse.is_local:
-            return self.select(InFiles(table, self.warehouse.files(table)), *(columns or table.names))
         return with_columns_of(table, self.warehouse.read(table)).select(*(columns or table.names))
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
@@ -162,7 +137,7 @@ class OnSpark:
     ) -> Rows:
         if isinstance(rows, pl.DataFrame) and (self.few_bytes or not parts):
             return InProcess().run(rows, work, schema, by, order)
-        rows = _grouped(self.there(rows), by, order)
+        rows = _grouped(self.as_spark(rows), by, order)
         if parts:
             rows = rows.repartition(tasks(parts))
         return map_arrow(rows, work, schema)
@@ -194,9 +169,8 @@ class OnSpark:
         made = derivation.made(**empty, **shared)
         if derivation.in_parts:
             ((name, rows),) = given.items()
-            rows = self.there(rows) if isinstance(rows, pl.DataFrame) else rows
-            source, to_frames = self._in_tasks(rows, empty[name].columns)
-            to_tables: Callable[[Batches], Iterable[Frames]] = partial(_named, name, to_frames)
+            source = self.as_spark(rows).select(*empty[name].columns)
+            to_tables: Callable[[Batches], Iterable[Frames]] = partial(_named, name)
         else:
             buckets = self.buckets if derivation.by else 1
             parcels = [self._packed(name, rows, empty[name], derivation.by, buckets) for name, rows in given.items()]
@@ -210,24 +184,8 @@ class OnSpark:
         if isinstance(rows, pl.DataFrame):
             packed = pa.Table.from_batches(pack(name, [rows], empty, by, buckets))
             return to_spark(self.warehouse.spark, to_frame(packed))
-        source, to_frames = self._in_tasks(rows, dict.fromkeys((*by, *empty.columns)))
-        return map_arrow(source, lambda batches: pack(name, to_frames(batches), empty, by, buckets), PARCEL)
-
-    def _in_tasks(self, rows: Rows, columns: Collection[str]) -> tuple[DataFrame, ToFrames]:
-        """Returns what tasks get of rows that are not here, and how they make frames of it, with these columns."""
-        if isinstance(rows, DataFrame):
-            return rows.select(*columns), _to_frames
-        numbers, shares = self.warehouse.spread(rows.files)
-        chosen = replace(rows, files=()).then(lambda part: part.select(*columns))
-        return numbers, reading_frames(shares, rows.table.arrow, chosen.make)
-
-    def _from_files(self, rows: InFiles) -> DataFrame:
-        """Returns rows as a DataFrame that tasks make of files."""
-        schema = row_type_of(rows.without_rows())
-        numbers, to_frames = self._in_tasks(rows, schema.names)
-        return map_arrow(
-            numbers, lambda batches: (batch for one in to_frames(batches) for batch in to_batches(one, schema)), schema
-        )
+        source = rows.select(*dict.fromkeys((*by, *empty.columns)))
+        return map_arrow(source, lambda batches: pack(name, _to_frames(batches), empty, by, buckets), PARCEL)
 
     def derive(self, work: Work | Derivation, **tables: Rows) -> Rows:
         return self.derive_tables(work, **tables)[ONE]
@@ -244,7 +202,7 @@ class OnSpark:
 
     def _brought(self, tables: Mapping[str, Rows], most: int | None = None) -> Frames | None:
         """Brings the tables here, by one query; None if those on Spark have more than `most` rows together."""
-        many = {name: self.there(rows) for name, rows in tables.items() if not isinstance(rows, pl.DataFrame)}
+        many = {name: self.as_spark(rows) for name, rows in tables.items() if not isinstance(rows, pl.DataFrame)}
         if not many:
             return dict(tables)
         # The rows of all tables stand below each other, each as a struct in the column of its table.
@@ -258,52 +216,49 @@ class OnSpark:
         return {**tables, **untagged(found.cast(tagged), many)}
 
     def keep(self, rows: Rows) -> Rows:
-        return rows if isinstance(rows, pl.DataFrame) else checkpoint(self.there(rows))
+        return rows if isinstance(rows, pl.DataFrame) else checkpoint(self.as_spark(rows))
 
     def expect_few(self, rows: Rows) -> Rows:
         few = self._brought({ONE: rows}, MOST_ROWS)
         return rows if few is None else few[ONE]
 
-    @_where_rows_are
+    @_dispatch_by_backend
     def union(self, *parts: Rows) -> Rows:
         return reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), parts)
 
-    @_where_rows_are
+    @_dispatch_by_backend
     def pick(self, rows: Rows, column: str, *others: str) -> Rows:
         fields = f"{column}.*" if isinstance(rows.schema[column].dataType, StructType) else column
         return rows.where(F.col(column).isNotNull()).select(*dict.fromkeys((*others, fields)))
 
-    @_where_rows_are
+    @_dispatch_by_backend
     def select(self, rows: Rows, *names: str, **columns: str) -> Rows:
         return rows.select(*names, *(F.col(old).alias(new) for new, old in columns.items()))
 
-    @_where_rows_are
+    @_dispatch_by_backend
     def with_piece(self, rows: Rows) -> Rows:
         whole = f"(stream_offset - pmod(stream_offset, {PIECE_BYTES}))"  # as `div` rounds towards 0
         return rows.withColumn("piece", F.expr(f"{whole} div {PIECE_BYTES}"))
 
-    @_where_rows_are
+    @_dispatch_by_backend
     def distinct(self, rows: Rows) -> Rows:
         return rows.distinct()
 
-    @_where_rows_are
+    @_dispatch_by_backend
     def where(self, rows: Rows, column: str) -> Rows:
         return rows.where(column)
 
-    @_where_rows_are
+    @_dispatch_by_backend
     def join(self, rows: Rows, other: Rows, on: Sequence[str], how: How = "inner") -> Rows:
         return rows.join(other, list(on), how)
 
     def sum_up(self, rows: Rows, by: Sequence[str], *columns: str) -> Rows:
         if isinstance(rows, pl.DataFrame):
             return InProcess().sum_up(rows, by, *columns)
-        if isinstance(rows, InFiles):
-            parts = self.there(rows.then(lambda part: InProcess().sum_up(part, by, *columns)))
-        else:
-            parts = rows.withColumn("count", F.lit(1))
+        parts = rows.withColumn("count", F.lit(1))
         return parts.groupBy(*by).agg(*(F.sum(name).alias(name) for name in ("count", *columns)))
 
-    @_where_rows_are
+    @_dispatch_by_backend
     def count(self, rows: Rows) -> int:
         return int(rows.count())
 
@@ -314,7 +269,7 @@ class OnSpark:
                 return
             if not rows.height:
                 return
-        rows = self.there(rows)
+        rows = self.as_spark(rows)
         if table in _OFTEN_EMPTY and rows.isEmpty():
             return
         times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
@@ -329,30 +284,21 @@ class OnSpark:
             self.warehouse.append(table, InProcess().join(rows, known, table.key, "anti"))
 
     def replace(self, table: Table, rows: Rows) -> None:
-        self.warehouse.replace(table, conform(rows, table) if isinstance(rows, pl.DataFrame) else self.there(rows))
+        self.warehouse.replace(table, conform(rows, table) if isinstance(rows, pl.DataFrame) else self.as_spark(rows))
 
     def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
         derivation = Derivation.of(work)
         if derivation.needs_all or _are_here(tables):
             self.replace(table, self.derive(derivation, **tables))
             return
-        derived = self._derived(derivation, tables)
-        if not self.warehouse.is_local:
-            self.replace(table, derived.rows().select(f"{ONE}.*"))
-            return
-        make = derived.work  # tasks get it without the DataFrame
-
-        def rows_of_table(batches: Batches) -> Batches:
-            return (pa.RecordBatch.from_struct_array(batch[ONE]) for batch in make(batches))
-
-        self.warehouse.replace_in_tasks(table, derived.source, rows_of_table)
+        self.replace(table, self._derived(derivation, tables).rows().select(f"{ONE}.*"))
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
         if self.warehouse.is_local:
             self.warehouse.replace_here(table, from_offsets(self.bring(rows=stale)["rows"], table))
             return
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
-        self.warehouse.delete(table, self.there(stale), f"t.stream_id = s.stream_id AND {offset}")
+        self.warehouse.delete(table, self.as_spark(stale), f"t.stream_id = s.stream_id AND {offset}")
 
 
 def _grouped(rows: DataFrame, by: Sequence[str], order: Sequence[str] = ()) -> DataFrame:
@@ -369,9 +315,9 @@ def _to_frames(batches: Batches) -> Iterator[pl.DataFrame]:
     return map(to_frame, pieces(batches))
 
 
-def _named(name: str, to_frames: ToFrames, batches: Batches) -> Iterator[Frames]:
+def _named(name: str, batches: Batches) -> Iterator[Frames]:
     """Yields rows as frames of the table of this name."""
-    return ({name: frame} for frame in to_frames(batches))
+    return ({name: frame} for frame in _to_frames(batches))
 
 
 def _deriving(
@@ -383,8 +329,6 @@ def _deriving(
 
 def _without_rows(rows: Rows) -> pl.DataFrame:
     """Returns a frame with the columns of rows, and none of them."""
-    if isinstance(rows, InFiles):
-        return rows.without_rows()
     return rows.clear() if isinstance(rows, pl.DataFrame) else schema_of(row_type(rows.schema)).to_frame()
 
 

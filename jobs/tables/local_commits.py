@@ -9,7 +9,7 @@ A log is read from its newest checkpoint on: without checkpoints, each night wou
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,12 +17,11 @@ from urllib.parse import unquote
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.errors import PythonException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from jobs.cli.errors import ConflictError, JobError, first_line, known_error
@@ -31,14 +30,13 @@ from jobs.tables import log
 from jobs.tables.gone import Gone, with_values
 from jobs.tables.local_files import (
     FILE,
-    Share,
     read_files,
     sync,
     write_file,
     writing_files,
 )
 from jobs.tables.spark_rows import nullable
-from jobs.tables.tasks import map_arrow, tasks
+from jobs.tables.tasks import map_arrow
 from schemas.table import Table
 from udfs.frames.derivation import to_arrow
 from udfs.frames.rows import Pass
@@ -54,9 +52,6 @@ _COLOURS = re.compile(r"\x1b\[\d*m|↳")
 _ATTEMPTS = 5
 _FILE_ROWS = 200_000
 """Most rows of a file that this process writes."""
-_TASK_BYTES = 32 * 2**20
-"""Bytes of files that a task reads, if there are as many as _FEWEST_TASKS."""
-_FEWEST_TASKS = 32
 _FEW_ROWS, _MANY_FILES = 20_000, 8
 """Few rows in many files become one file: opening a file takes as long as reading a thousand rows."""
 _CHECKPOINT_EVERY = 10
@@ -103,11 +98,10 @@ def write(
     check_lock: Callable[[], None],
     *,
     overwrite: bool = False,
-    work: Pass = lambda batches: batches,
 ) -> None:
     """Appends the rows to the table at this place, or replaces all its rows.
 
-    Of rows on Spark, or of what `work` makes of them, tasks write the files. The lock is checked between the look at
+    Of rows on Spark, tasks write the files. The lock is checked between the look at
     the log and the commit: a run that took this one for dead has either made a commit of its own by then, which takes
     the version, or the check fails.
 
@@ -119,7 +113,7 @@ def write(
     delta = open_table(place)
     if isinstance(rows, DataFrame):
         version = delta.version()
-        files = _written_in_tasks(rows, writing_files(place, table, work))
+        files = _written_in_tasks(rows, writing_files(place, table))
         if overwrite and log.versions(place)[0] != version:
             raise ConflictError(f"Something else wrote {Path(place).name} at the same time.")
         _add(place, files, check_lock, overwrite=overwrite)
@@ -127,19 +121,6 @@ def write(
         replace_rows(place, table, with_values(rows.select(table.key).clear()), rows, check_lock)
     else:
         _add(place, _written(place, table, rows), check_lock, overwrite=overwrite)
-
-
-def spread(spark: SparkSession, names: Sequence[str]) -> tuple[DataFrame, Sequence[Share]]:
-    """Returns shares of files, and their numbers, one for a task; small files share a task, a large one has several."""
-    sizes = {name: Path(name).stat().st_size for name in names}
-    parts = [(name, group) for name, size in sizes.items() for group in _row_groups(name, size)]
-    many = tasks(min(len(parts), max(_FEWEST_TASKS, sum(sizes.values()) // _TASK_BYTES)))
-    return spark.range(0, many, 1, many), [parts[number::many] for number in range(many)]
-
-
-def _row_groups(name: str, size: int) -> Iterable[int | None]:
-    """Returns the row groups of a large file; None, which is all of them, for another one."""
-    return range(pq.ParquetFile(name).num_row_groups) if size > _TASK_BYTES else [None]
 
 
 def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:

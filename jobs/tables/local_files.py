@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from operator import attrgetter
@@ -24,7 +24,6 @@ from udfs.frames.tables import schema_of
 
 _INDEXED = 32
 """Columns that Delta collects statistics of unless a table says which."""
-_BATCH_ROWS = 10_000
 _FILE_BYTES = 128 * 2**20
 """Bytes of rows, as Arrow holds them, of which a task makes a file."""
 FILE = row(name=STRING, size=LONG, modified_ms=LONG, statistics=STRING)
@@ -40,10 +39,6 @@ _AS_SCHEMA: Any = {
     ),
 }
 """How Polars makes rows of the schema from files that Spark or an older version wrote."""
-Share = Sequence[tuple[str, int | None]]
-"""The Parquet files that one task reads: of each the number of a row group, or None for the whole file."""
-_FRAME_ROWS = 100_000
-"""Rows of a file that a task holds as a frame."""
 _NOT_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
@@ -94,49 +89,6 @@ def scan(files: Collection[str], schema: pa.Schema) -> pl.LazyFrame:
     return rows.cast(schema_of(schema))
 
 
-def reading_frames(
-    shares: Sequence[Share], schema: pa.Schema, make: Callable[[pl.LazyFrame], pl.LazyFrame]
-) -> Callable[[Batches], Iterator[pl.DataFrame]]:
-    """Returns what makes frames of numbers of shares: what is made of some of their rows.
-
-    Polars needs a fifth of pyarrow's time, and reads only the columns that are needed.
-    """
-
-    def read(numbers: Batches) -> Iterator[pl.DataFrame]:
-        for name, group in _parts(shares, numbers):
-            rows, (first, end) = scan([name], schema), _rows_of(name, group)
-            for at in range(first, end, _FRAME_ROWS):
-                yield make(rows.slice(at, min(_FRAME_ROWS, end - at))).collect()
-
-    return read
-
-
-def _rows_of(name: str, group: int | None) -> tuple[int, int]:
-    """Returns the places of the first row of a row group, or of the file, and of the one behind the last."""
-    metadata = pq.read_metadata(name)
-    if group is None:
-        return 0, metadata.num_rows
-    first = sum(metadata.row_group(before).num_rows for before in range(group))
-    return first, first + metadata.row_group(group).num_rows
-
-
-def reading_files(shares: Sequence[Share], schema: pa.Schema, work: Pass) -> Pass:
-    """Returns a pass over numbers of shares: what `work` makes of their rows, with the columns of the schema."""
-
-    def read(numbers: Batches) -> Batches:
-        for name, group in _parts(shares, numbers):
-            file = pq.ParquetFile(name, coerce_int96_timestamp_unit="us")  # as Spark writes times
-            for batch in file.iter_batches(_BATCH_ROWS, None if group is None else [group], schema.names):
-                yield batch.select(schema.names).cast(schema)
-
-    return lambda numbers: work(read(numbers))
-
-
-def _parts(shares: Sequence[Share], numbers: Batches) -> Iterator[tuple[str, int | None]]:
-    """Yields the files, or row groups of files, of the shares with these numbers."""
-    return (part for batch in numbers for number in batch["id"].to_pylist() for part in shares[number])
-
-
 def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
     """Writes the rows to a new file in the folder, and waits until it is on the disk; returns a row of FILE.
 
@@ -155,14 +107,14 @@ def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
     return {"name": file.name, **times, "statistics": _statistics(table, rows)}
 
 
-def writing_files(place: str, table: Table, work: Pass) -> Pass:
-    """Returns a pass that writes the table's rows, which `work` makes, to files, and returns rows of FILE."""
+def writing_files(place: str, table: Table) -> Pass:
+    """Returns a pass that writes rows of the table to files, and returns rows of FILE."""
 
     def write(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([write_file(place, table, pa.Table.from_batches(batches))], FILE)
 
     def run(batches: Batches) -> Batches:
-        made = (batch for batch in work(batches) if batch.num_rows)
+        made = (batch for batch in batches if batch.num_rows)
         return map(write, bunches(made, attrgetter("nbytes"), _FILE_BYTES))
 
     return run

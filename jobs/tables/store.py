@@ -20,7 +20,7 @@ from jobs.cli.spark_session import session_settings
 from jobs.tables import local_commits, log
 from jobs.tables.declared import Guard, Tables, identifier, naming_conflicts
 from jobs.tables.gone import Gone, with_values
-from jobs.tables.local_files import Share, count_rows, read_files
+from jobs.tables.local_files import count_rows, read_files
 from jobs.tables.log import Commit, rows_version
 from jobs.tables.spark_rows import (
     NO_GLOB,
@@ -32,7 +32,6 @@ from jobs.tables.spark_rows import (
 from schemas.table import Table
 from udfs.frames.columns import only_in_each
 from udfs.frames.parallel import run_in_parallel
-from udfs.frames.rows import Pass
 from udfs.frames.tables import schema_of
 
 Rows: TypeAlias = pl.DataFrame | DataFrame
@@ -175,15 +174,6 @@ class Warehouse(Tables):
                 writer = writer.option("replaceWhere", "true")
         with naming_conflicts(table):
             self._write(table, writer)
-
-    def spread(self, files: Sequence[str]) -> tuple[DataFrame, Sequence[Share]]:
-        """Returns what each task reads of files of local tables, and a number for each task."""
-        return local_commits.spread(self.spark, files)
-
-    def replace_in_tasks(self, table: Table, rows: DataFrame, work: Pass) -> None:
-        """Replaces all rows of a local table by what a pass makes of others; the tasks that make them write them."""
-        place = self.location(table.name)
-        local_commits.write(place, table, rows, self.check_lock, overwrite=True, work=work)
 
     def replace_here(self, table: Table, gone: Gone, rows: pl.DataFrame | None = None) -> None:
         """Replaces the rows of a local table that are gone by others, in one commit."""
