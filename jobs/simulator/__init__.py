@@ -84,7 +84,7 @@ def simulate(
     `is_demo`: tell the story of `jobs.simulator.demo`, which decides messages, bodies, disorder and senders,
     and write a file of their names, too. `form`: how the captures are written, see `jobs.simulator.forms`.
 
-    Memory grows by about 150 bytes a message.
+    Memory grows by about 200 bytes a message.
     """
     start_ns = START_NS
     if is_demo:

@@ -10,7 +10,9 @@ from enum import Enum, auto
 from ipaddress import IPv4Address, IPv6Address
 from random import Random
 from typing import Any, NamedTuple
+from uuid import UUID
 
+from jobs.simulator.answers import Wire
 from jobs.simulator.capture import Held, Seen, Tap
 from jobs.simulator.events import MICROSECOND, MILLISECOND, Action, Events, Faults, nothing
 from udfs.network.dissect import ACK, FIN, RST, SYN
@@ -27,6 +29,7 @@ _ACK_EVERY = 2  # segments, RFC 9293 3.8.6.3
 _RETRANSMISSION_NS = 200 * MILLISECOND
 _OVERTAKING_NS = 200 * MICROSECOND
 _QUIET_NS = 50 * MILLISECOND  # longer than a delayed ACK and than the segments of one retransmission
+NOBODY = UUID(int=0)
 _WORD = 4  # all segments hold a multiple of 4 bytes, so that nothing else in a stream ends where a segment does
 
 
@@ -100,7 +103,7 @@ class Network:
 
     def __init__(self, events: Events, rng: Random, tap: Tap, disorder: float) -> None:
         """Lets a fault strike the share `disorder` of all segments with data."""
-        self.events, self.rng, self.tap = events, rng, tap
+        self.events, self.rng, self.tap, self.wire = events, rng, tap, Wire()
         self.faults = Faults(rng, disorder, tuple(SegmentFault))
 
 
@@ -120,7 +123,8 @@ class Direction:
         self._network, self._events = connection.network, connection.network.events
         self._frames = frames
         self._latency_ns = latency_ns
-        self.sent = self.received = self._delivered = position
+        self.sent = self.received = self.delivered = self.taken = position
+        """`delivered`: the end of the last packet that arrived; `taken`: up to where ACKs past the tap acknowledge."""
         self.unacknowledged = 0
         self._written: list[bytes | bytearray] = []
         self._undelivered: deque[tuple[int, Seen | None, Action, tuple[Any, ...]]] = deque()
@@ -171,12 +175,12 @@ class Direction:
     def end(self) -> None:
         """Ends the direction; the capture has only a part of a packet that has partly passed the tap."""
         if self.held is None:
-            if self._undelivered and self.received > self._delivered:
+            if self._undelivered and self.received > self.delivered:
                 self._connection.missing()
             return
         for end, seen, _, _ in self._undelivered:
-            self.held.packet(self._delivered, end, seen)
-            self._delivered = end
+            self.held.packet(self.delivered, end, seen)
+            self.delivered = end
 
     def _frame(self, payload: bytes, position: int, ack: int, flags: int) -> bytes:
         self.back.unacknowledged = 0
@@ -229,6 +233,8 @@ class Direction:
         if connection.is_cut:
             return None
         tap, now = self._network.tap, self._events.now
+        self._network.wire.heard_ns[connection.guid_of(self)] = now
+        self.back.taken = max(self.back.taken, ack)
         if self.held is None:
             return tap.take(now, frame)
         time_ns = tap.look(now, frame, is_safe=connection.is_opening)
@@ -260,13 +266,15 @@ class Direction:
             self.early = [early for early in self.early if early[0] > self.received]
         self.unacknowledged += 1
         undelivered = self._undelivered
+        if undelivered and undelivered[0][0] <= self.received:
+            self._connection.spoke(self)
         while undelivered and undelivered[0][0] <= self.received:
             at, seen, deliver, arguments = undelivered.popleft()
             if held is not None:
-                held.packet(self._delivered, at, seen)
+                held.packet(self.delivered, at, seen)
             elif seen is not None and time_ns is not None:
                 seen(time_ns)
-            self._delivered = at
+            self.delivered = at
             deliver(*arguments)
         if filled or self.unacknowledged >= _ACK_EVERY:
             self.back.acknowledge()
@@ -283,7 +291,7 @@ class Direction:
         time_ns = self._pass_tap(frame, ack)
         if flags & (SYN | FIN):
             self.received += 1
-            self._delivered = self.received
+            self.delivered = self.received
         if flags & FIN and self.held is not None:
             self.held.packet(self.received - 1, self.received, None)
             if time_ns is not None:
@@ -309,7 +317,10 @@ class Connection:
         self.initiator = initiator
         self.is_opening = not is_open
         """The connection is being set up, of which an incomplete capture loses nothing."""
-        self.is_cut = False
+        self.is_cut = self.has_ended = False
+        """`has_ended`: the wire shows its end."""
+        self.between: tuple[UUID, UUID] = NOBODY, NOBODY
+        """The queue managers that open it, and that take the messages."""
         self.missing: Action = nothing
         """Called when the capture lacks bytes, or part of a packet, of what `up` carried."""
         self._events = network.events
@@ -339,8 +350,12 @@ class Connection:
         """Finishes when all that was sent has arrived, then calls `then`; nothing may be written any more."""
         first, second = (self.down, self.up) if by_acceptor else (self.up, self.down)
 
+        def ended() -> None:
+            self.has_ended = True
+            then()
+
         def closed() -> None:
-            first.control(ACK, then)
+            first.control(ACK, ended)
 
         def answer() -> None:
             second.control(FIN | ACK, closed)
@@ -349,7 +364,7 @@ class Connection:
             if self._quiet_ns() > self._events.now:
                 self._events.at(self._quiet_ns(), finish)
             elif reset:
-                first.control(RST | ACK, then)
+                first.control(RST | ACK, ended)
             else:
                 first.control(FIN | ACK, answer)
 
@@ -364,6 +379,19 @@ class Connection:
         self.up.end()
         self.down.end()
         then()
+
+    def is_taken(self, position: int) -> bool:
+        """Returns whether the wire shows that TCP acknowledged what `up` carried up to a position."""
+        return self.up.taken >= position
+
+    def guid_of(self, direction: Direction) -> UUID:
+        """Returns the queue manager that a direction comes from."""
+        return self.between[direction is self.down]
+
+    def spoke(self, direction: Direction) -> None:
+        """Notes that a packet of a direction passed."""
+        pair = self.between if direction is self.up else self.between[::-1]
+        self.network.wire.spoke_ns[pair] = self._events.now
 
     def _missing(self) -> None:
         self.missing()

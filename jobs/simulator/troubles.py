@@ -70,7 +70,6 @@ class TroubledSender(Sender):
         assert isinstance(stream, TroubledStream)  # noqa: S101 - see _stream_type
         stream.keeps_sequence, stream.reconnect = True, self._reconnect
         self._stream = stream
-        stream.incoming.fates.still_sent = stream.never_acknowledged
         if trouble is Trouble.REPLACED:
             self._incoming[successor.guid] = [self._second_incoming()]
         elif trouble is Trouble.CLOSING:
@@ -87,7 +86,8 @@ class TroubledSender(Sender):
     def _second_incoming(self) -> Incoming:
         truth = self._world.truth
         verdicts = truth.verdicts(self.guid, None, by_queue=True, receiver=self._successor.guid)
-        incoming = Incoming(self._world.events, self._world.rng, self.guid, self._successor, verdicts)
+        world = self._world
+        incoming = Incoming(world.events, world.rng, world.network.wire, self.guid, self._successor, verdicts)
         incoming.fates.is_assumed = True
         truth.fates(verdicts, incoming.fates)
         return incoming

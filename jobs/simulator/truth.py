@@ -17,6 +17,7 @@ from tempfile import TemporaryFile
 from typing import Any, TextIO
 from uuid import UUID
 
+from jobs.simulator.branches import Trouble
 from jobs.simulator.fates import Fates
 from jobs.simulator.network import Connection
 from jobs.simulator.packets import Message
@@ -199,8 +200,10 @@ class Truth:
             return {"delivered": sorted(set().union(*(fates.delivered() for fates in reached)))}
         if not (reached and reached[0].is_exact):
             return {}
-        cause = self._causes.get(id(verdicts))
-        became = {"outcomes": reached[0].outcomes(), "incidents": reached[0].incidents()}
+        outcomes = reached[0].outcomes()
+        is_unanswered = any(row["outcome"] == "unacknowledged" for row in outcomes)
+        cause = self._causes.get(id(verdicts), Trouble.NO_QUEUE.value if is_unanswered else None)
+        became = {"outcomes": outcomes, "incidents": reached[0].incidents()}
         return became | ({} if cause is None else {"cause": cause})
 
     def _sent_by(self, source: str, verdicts: Verdicts, *, with_outcomes: bool) -> dict[str, Any]:

@@ -173,4 +173,5 @@ class Link:
                 stream.incoming.verdicts.missing(connection)
 
         connection.missing = missing
+        connection.between = self._near, self.far.guid
         return Session(connection, self._take, hops=line.hops, is_final=line.is_final)

@@ -161,7 +161,7 @@ class Message:
         if self.acknowledged_us is not None or self.final_ack_class is not None:
             return False
         acknowledged = self.first.acknowledged_sequence
-        if acknowledged is not None and self.first.sequence < acknowledged <= self.first.state_sequence:
+        if acknowledged is not None and self.first.sequence < acknowledged:
             return self.never_taken  # its receiver went on to a later sequence, and says no more of this one
         overdue = any(arrival.overdue for arrival in self.arrivals)
         return overdue or self.never_taken or self.next_resend_us is not None

@@ -22,7 +22,7 @@ from udfs.derive.columns import (
 )
 from udfs.derive.frames import derives
 from udfs.derive.outcomes.counts import has_outcome
-from udfs.derive.outcomes.slots import SLOT, with_receiver
+from udfs.derive.outcomes.slots import SLOT, last_seen, with_receiver
 from udfs.derive.replay.acks import select_order_acks
 
 _DOUBTED = [Outcome.UNACKNOWLEDGED, Outcome.CONTRADICTED, Outcome.UNKNOWN]
@@ -125,11 +125,15 @@ def closed_connections(
     """Returns rows for `closed_by_receiver`, one per sequence: the receiver ended its session's last connections early.
 
     That is three at least, each within the time that an OrderAck may take after its last packet, without a SessionAck,
-    although the receiver's TCP acknowledged bytes. Whoever sends the first FIN or RST ends a connection.
+    although the receiver's TCP acknowledged bytes. Whoever sends the first FIN or RST ends a connection. One that is
+    still open counts once a SessionAck came, or one of its ends was seen that long after its last packet.
     """
     answered = session_acks.select("stream_id").unique().with_columns(is_answered=True)
     back = ends.select("connection_id", "stream_id").join(answered, on="stream_id", how="left")
     heard = back.group_by("connection_id").agg(pl.col("is_answered").any().fill_null(value=False))
+    seen = last_seen(ends).select("stream_id", until_ns=pl.max_horizontal("until_ns", "receiver_until_ns"))
+    waited = pl.col("until_ns") - nanoseconds(pl.col("last_captured_at"))
+    is_over = pl.col("ended_at").is_not_null() | pl.col("is_answered") | (waited >= LATEST_ORDER_ACK_NS)
     lasted = nanoseconds(pl.col("ended_at")) - nanoseconds(pl.col("last_captured_at"))
     is_early = pl.col("ended_by_receiver") & pl.col("acked_bytes").is_not_null() & ~pl.col("is_answered")
     counting = ends.filter(pl.col("copy_of").is_null()).select("stream_id", "session_id", "connection_id", "first_ns")
@@ -137,6 +141,8 @@ def closed_connections(
         streams.select("stream_id", "acked_bytes", "last_captured_at", "ended_by_receiver", "ended_at")
         .join(counting, on="stream_id")
         .join(heard, on="connection_id", how="left")
+        .join(seen, on="stream_id", how="left")
+        .filter(is_over.fill_null(value=True))
         .with_columns(is_early=(is_early & (lasted < LATEST_ORDER_ACK_NS)).fill_null(value=False))
     )
     last = pl.col("is_early").tail(_CLOSED_TIMES)
@@ -221,9 +227,8 @@ def unexplained(doubted: pl.DataFrame, *explained: pl.DataFrame) -> pl.DataFrame
 
 @derives(ACK_PAIR)
 def acknowledged_pairs(acks: pl.DataFrame) -> pl.DataFrame:
-    """Returns the pairs that OrderAcks are of: when the first came, `began_ns`, and the `highest` sequence named."""
-    order_acks = select_order_acks(acks)
-    return order_acks.group_by(ACK_PAIR).agg(pl.min("ns").alias("began_ns"), pl.max("sequence").alias("highest"))
+    """Returns the pairs that OrderAcks are of, and when the first came, `began_ns`."""
+    return select_order_acks(acks).group_by(ACK_PAIR).agg(pl.min("ns").alias("began_ns"))
 
 
 @derives(shared=("pairs",), columns={"late": _OF_LATE}, in_parts=True)
