@@ -89,6 +89,11 @@ class Answers:
         self.final_acked: set[_Message] = set()
         """Messages that a FinalAck names."""
 
+    @property
+    def shows_some(self) -> bool:
+        """Returns whether some acknowledgment of the receiver to the sender passed."""
+        return bool(self._wire.order_acks[self._pair] or self.final_acked)
+
     def never_acknowledged(self, accepted: Mapping[_Message, Sequence[Arrival]]) -> dict[_Message, bool]:
         """Returns those of the accepted messages that were never acknowledged, and whether they are still sent.
 

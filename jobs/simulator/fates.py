@@ -18,6 +18,8 @@ INCIDENT = {
     "expired": ("expired_unseen",),
 }
 """The outcomes that each figure of an incident adds up."""
+DOUBTFUL = ("contradicted", "unacknowledged", "unknown")
+_DELIVERED = ("delivered_after_refusal", "delivered_twice")  # and `delivered`, which has no row
 _Slot = tuple[int, int]
 _Message = tuple[int, int, int, int]
 """TxSequenceID, number, MessageID and content."""
@@ -31,6 +33,8 @@ class Fates:
     arrivals: list[Arrival] = field(default_factory=list)
     unread: set[_Message] = field(default_factory=set)
     """Accepted messages that left their queue unread."""
+    asking: set[_Message] = field(default_factory=set)
+    """Messages that ask for a FinalAck."""
     taken_back: set[_Slot] = field(default_factory=set)
     """Numbers that were acknowledged, until the receiver acknowledged less."""
     is_assumed: bool = False
@@ -89,10 +93,16 @@ class Fates:
         """Returns a row (id, lost, pending, repaired, expired, ongoing) for each sequence to which something happened.
 
         One is `ongoing` while messages of it wait, and the last one whose numbers were used twice while that goes on.
+        None says that nobody knows: nothing is delivered after a message of which nobody knows whether it is.
         """
         found: dict[str, Counter[str]] = defaultdict(Counter)
+        doubtful: dict[_Slot, str] = {}
         for row in self.outcomes():
             found[row["id"]][row["outcome"]] += 1
+            if row["outcome"] in DOUBTFUL:
+                doubtful[int(row["id"]), row["no"]] = row["id"]
+        sure = {one[:2] for one in self._came} - doubtful.keys()
+        in_doubt = {name for slot, name in doubtful.items() if slot > max(sure, default=(0, 0))}
         reused = [sequence_id for sequence_id, counts in found.items() if counts["displaced"]]
         last = reused[-1] if reused and self.is_still_used_twice() else None
         resent = {str(key[0]) for key, is_still_sent in self._never_acknowledged.items() if is_still_sent}
@@ -101,8 +111,26 @@ class Fates:
             figures = {name: sum(counts[outcome] for outcome in words) for name, words in INCIDENT.items()}
             is_resent = counts["unacknowledged"] > 0 and sequence_id in resent
             ongoing = figures["pending"] > 0 or is_resent or sequence_id == last
-            rows.append({"id": sequence_id, **figures, "ongoing": ongoing})
+            is_unknown = sequence_id in in_doubt and not ongoing
+            rows.append({"id": sequence_id, **figures, "ongoing": None if is_unknown else ongoing})
         return rows
+
+    def not_read_yet(self) -> list[dict[str, Any]]:
+        """Returns a row (id, messages, since_ns) for each sequence that asks for FinalAcks: how many did not come.
+
+        Those are of messages that are delivered, and stay in their queue. Nothing where no acknowledgment was captured:
+        FinalAcks may take the same way.
+        """
+        if not self.answers.shows_some:
+            return []
+        others = {key for key, outcome in ([] if self.is_assumed else self._became) if outcome not in _DELIVERED}
+        found: dict[int, list[int]] = {message[0]: [] for message in self.asking}
+        for message in self.asking & self._came.keys() - self.answers.final_acked - others:
+            found[message[0]].append(next(one.time_ns for one in self._came[message] if one.accepted))
+        return [
+            {"id": str(sequence_id), "messages": len(times), "since_ns": min(times, default=None)}
+            for sequence_id, times in sorted(found.items())
+        ]
 
     def is_still_used_twice(self) -> bool:
         """Returns whether numbers are still used twice when the simulation ends, if they ever were.

@@ -60,6 +60,8 @@ class Incoming:
         self.verdicts = verdicts
         self.state = 0, 0
         """IncomingTxSequenceID and IncomingTxSequenceNumber."""
+        self.is_read = True
+        """Applications read the queue."""
         self.fates = Fates(Answers(wire, receiver.guid, source))
         self._events, self._rng = events, rng
         self._wire, self._source, self._receiver = wire, source, receiver
@@ -71,8 +73,8 @@ class Incoming:
 
     @property
     def is_settled(self) -> bool:
-        """Returns whether every FinalAck has arrived."""
-        return not (self._unread or self._final_acks)
+        """Returns whether every FinalAck has arrived that will be sent."""
+        return not (self._final_acks or (self._unread and self.is_read))
 
     def arrive(self, stream: Acknowledged, session: Session, message: Message, previous: int) -> None:
         """Accepts or rejects a message, and starts or restarts the OrderAck timer."""
@@ -94,6 +96,8 @@ class Incoming:
 
     def _record(self, session: Session, message: Message, previous: int, *, accepts: bool) -> None:
         what = message.sequence_id, message.number, previous, message.ordinal, message.content
+        if message.transaction_flags & _FINAL_ACK_REQUIRED:
+            self.fates.asking.add(message.identity)
         way = session.connection
         when = self._events.now, way, way.up.delivered
         self.fates.arrived(Arrival(*what, accepts, session.initiator, *when))
@@ -148,6 +152,8 @@ class Incoming:
 
     def _leave_queue(self, message: Message, previous: int) -> None:
         """Takes a message out of the queue: an application reads it, or its time to be received is over."""
+        if not self.is_read:
+            return
         assert self._arrived is not None  # noqa: S101 - the message arrived
         stream, session = self._arrived
         self._unread -= 1

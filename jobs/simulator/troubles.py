@@ -1,4 +1,4 @@
-"""Simulates senders whose messages arrive and are not acknowledged, or no longer, and the receivers that cause it."""
+"""Simulates senders whose messages are not acknowledged, or no longer, or not read, and the receivers that cause it."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ class TroubledSender(Sender):
         faults: Faults[Fault] = Faults(rng, 0, RANDOM_FAULTS)
         super().__init__(world, faults, index, receiver, router, quota, branch=branch)
         self._trouble, self._successor = trouble, successor
-        self._begins_at_half = trouble in (Trouble.REPLACED, Trouble.FALLING)
+        self._begins_at_half = trouble in (Trouble.REPLACED, Trouble.FALLING, Trouble.UNREAD)
         self._is_in_trouble = self._is_restored = False
         self._closing: Session | None = None
         self._may_call_ns = 0
@@ -100,7 +100,7 @@ class TroubledSender(Sender):
 
     def _begin_trouble(self) -> None:
         self._is_in_trouble = True
-        self._world.truth.caused(self._stream.incoming.verdicts, self._trouble.value)
+        self._world.truth.is_in(self._trouble, self._stream.incoming.verdicts)
 
     def _reconnect(self, session: Session) -> None:
         if session.open:
@@ -118,8 +118,10 @@ class TroubledSender(Sender):
         if self.link.far is self._successor and not self._is_in_trouble:
             self._begin_trouble()
 
-    def _send_final_acks(self, _: Session) -> None:
-        """Does nothing: no message asks for a FinalAck, and the other queue manager has another GUID."""
+    def _send_final_acks(self, session: Session) -> None:
+        """Does nothing where no message asks for a FinalAck; the other queue manager has another GUID."""
+        if self._trouble is Trouble.UNREAD:
+            super()._send_final_acks(session)
 
     def _work(self, turn: int) -> None:
         session, stream = self.link.session, self._stream
@@ -135,15 +137,20 @@ class TroubledSender(Sender):
             super()._work(turn)
 
     def _change_receiver(self, session: Session) -> None:
-        """Replaces the receiver, or restores it to a state before all that it has acknowledged."""
+        """Replaces the receiver, restores it to a state before all that it has acknowledged, or stops its readers."""
         rng, stream = self._world.rng, self._stream
+        if self._trouble is Trouble.UNREAD:
+            stream.incoming.is_read = False
+            self._world.truth.is_in(self._trouble, stream.incoming.verdicts)
+            self._after(0)
+            return
         self.link.cut(session, rng.randint(*_DOWN_NS))
         if self._trouble is Trouble.REPLACED:
             self.link.far = self._successor
         else:
             stream.incoming.restore(stream.number - rng.randint(1, _MOST_TAKEN_BACK))
             stream.begin_sequence()
-            self._world.truth.caused(stream.incoming.verdicts, self._trouble.value)
+            self._world.truth.is_in(self._trouble, stream.incoming.verdicts)
             self._is_restored = True
 
     def _close_soon(self, session: Session) -> None:
