@@ -290,6 +290,20 @@ def test_acknowledgment_that_falls(troubled: Troubled) -> None:
     assert {row["verdict"] for row in troubled.scopes[Trouble.FALLING]["rows"]} == {"new_sequence", "in_order"}
 
 
+def test_path_that_drops_large_segments(troubled: Troubled) -> None:
+    messages = troubled.messages(Trouble.NARROW)
+    lost = {number for number, _ in troubled.outcomes(Trouble.NARROW)}
+    assert {outcome for _, outcome in troubled.outcomes(Trouble.NARROW)} == {"unacknowledged"}
+    assert {row["tx_sequence_number"] for row in messages if row["body_size"] > 1_500} == lost
+    assert max(row["tx_sequence_number"] for row in troubled.acks(Trouble.NARROW)) == min(lost) - 1
+    resent = [row for row in messages if row["tx_sequence_number"] == min(lost)]
+    assert len(resent) > 4
+    for row in resent:
+        stream = troubled.streams[row["stream_id"]]
+        assert (stream["acked_bytes"], stream["ended_by_receiver"]) == (row["stream_offset"], False)
+    assert all(row["ongoing"] for row in troubled.scopes[Trouble.NARROW]["incidents"])
+
+
 def test_applications_that_stop_reading(troubled: Troubled) -> None:
     assert {outcome for _, outcome in troubled.outcomes(Trouble.UNREAD)} <= {"not_read"}
     acks = troubled.acks(Trouble.UNREAD)

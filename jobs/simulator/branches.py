@@ -43,6 +43,7 @@ class Trouble(Enum):
     CLOSING = auto(), "closed_by_receiver"  # it closes each connection right after the messages
     REPLACED = auto(), "receiver_replaced"  # at half, another queue manager without a state answers at its address
     FALLING = auto(), "acknowledgment_fell"  # at half, it is restored, and acknowledges less than before
+    NARROW = auto(), "never_answered"  # from half on, its messages are too large for the path, which drops segments
     UNREAD = auto(), None  # from half on, no application reads its queue
 
     @property
@@ -179,6 +180,7 @@ TROUBLES = (
     Branch(trouble=Trouble.CLOSING, habits=_PLAIN),
     Branch(trouble=Trouble.REPLACED, habits=_PLAIN),
     Branch((_PRIVATE,), trouble=Trouble.FALLING, habits=_PLAIN),
+    Branch(trouble=Trouble.NARROW, habits=_PLAIN),
     Branch(trouble=Trouble.UNREAD, habits=replace(_PLAIN, final_ack_share=1.0)),
 )
-"""Senders whose messages arrive and are not acknowledged, or not read, or no longer."""
+"""Senders whose messages are not acknowledged, or not read, or no longer."""

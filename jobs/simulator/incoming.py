@@ -60,6 +60,7 @@ class Incoming:
         self.verdicts = verdicts
         self.state = 0, 0
         """IncomingTxSequenceID and IncomingTxSequenceNumber."""
+        self._shown = 0, 0  # the state that it would have, had everything arrived that passed the tap
         self.is_read = True
         """Applications read the queue."""
         self.fates = Fates(Answers(wire, receiver.guid, source))
@@ -78,9 +79,7 @@ class Incoming:
 
     def arrive(self, stream: Acknowledged, session: Session, message: Message, previous: int) -> None:
         """Accepts or rejects a message, and starts or restarts the OrderAck timer."""
-        sequence_id, number = self.state
-        same = message.sequence_id == sequence_id
-        accepts = (same and previous <= number < message.number) or (message.sequence_id > sequence_id and not previous)
+        accepts = _accepts(self.state, message, previous)
         self._record(session, message, previous, accepts=accepts)
         if accepts:
             self.state = message.sequence_id, message.number
@@ -93,6 +92,13 @@ class Incoming:
             self._events.after(_ORDER_ACK_NS, self._order_ack_timer)
         if not self._order_ack_due or now - self._order_ack_sent < _MAXIMUM_ORDER_ACK_DELAY_NS:
             self._order_ack_due = now + _ORDER_ACK_NS
+
+    def dropped(self, session: Session, message: Message, previous: int) -> None:
+        """Notes a message that passed the tap and did not arrive; a reader of the capture takes it for one that did."""
+        accepts = _accepts(max(self.state, self._shown), message, previous)
+        if accepts:
+            self._shown = message.sequence_id, message.number
+        self._record(session, message, previous, accepts=accepts)
 
     def _record(self, session: Session, message: Message, previous: int, *, accepts: bool) -> None:
         what = message.sequence_id, message.number, previous, message.ordinal, message.content
@@ -184,3 +190,11 @@ class Incoming:
             return lambda _: self.fates.answers.final_acked.add(message.identity)
 
         stream.answer(packet, arrived, ordinal, None, recoverable=True, seen_on=seen_on)
+
+
+def _accepts(state: tuple[int, int], message: Message, previous: int) -> bool:
+    """Returns whether a receiver in a state accepts a message, [MS-MQQB] 3.1.5.8.6."""
+    sequence_id, number = state
+    if message.sequence_id == sequence_id:
+        return previous <= number < message.number
+    return message.sequence_id > sequence_id and not previous

@@ -27,6 +27,8 @@ _NS_PER_BYTE = 8  # 1 Gbit/s
 _DELAYED_ACK_NS = 40 * MILLISECOND
 _ACK_EVERY = 2  # segments, RFC 9293 3.8.6.3
 _RETRANSMISSION_NS = 200 * MILLISECOND
+_RETRANSMISSIONS_MS = 300, 600, 1_200, 2_400, 4_800  # of a segment that is never acknowledged, one after the other
+_GIVEN_UP_NS = 9_600 * MILLISECOND  # after the last one
 _OVERTAKING_NS = 200 * MICROSECOND
 _QUIET_NS = 50 * MILLISECOND  # longer than a delayed ACK and than the segments of one retransmission
 NOBODY = UUID(int=0)
@@ -131,6 +133,13 @@ class Direction:
         self.early: list[tuple[int, int]] = []
         """Ranges received beyond missing bytes."""
         self._ack_is_due = False
+        self.largest: int | None = None
+        """Bytes of the largest segment that the path takes; it drops others behind the tap."""
+        self.dropped: Action = nothing
+        """Called with what `deliver` would have got, of each packet behind a segment that was dropped."""
+        self.given_up: Action = nothing
+        """Called when TCP has retransmitted such a segment several times."""
+        self._shown: int | None = None  # position up to which the tap has seen all, if the receiver lacks some of it
         self._line_free_ns = 0
         self.settled_ns = 0
         """Time at which the last frame of this direction will have passed the tap."""
@@ -198,7 +207,7 @@ class Direction:
         ack = self.back.received
         frame = self._frame(data[low:high], base + low, ack, ACK | PSH if high == len(data) else ACK)
         time_ns = self._slot(len(frame))
-        fault = self._network.faults.strike()
+        fault = self._network.faults.strike() if self.largest is None else None
         arrival = frame, base + low, base + high, ack
         if fault is None:
             self._pass(time_ns, *arrival)
@@ -252,6 +261,8 @@ class Direction:
         held = self.held
         if held is not None and time_ns is not None:
             held.segment(start, end, time_ns)
+        if self.largest is not None and self._drop(frame, start, end, time_ns):
+            return
         if not start <= self.received < end:
             if start > self.received:
                 self.early.append((start, end))
@@ -281,6 +292,37 @@ class Direction:
         elif self.unacknowledged and not self._ack_is_due:
             self._ack_is_due = True
             self._events.after(_DELAYED_ACK_NS, self._delayed_ack)
+
+    def _drop(self, frame: bytes, start: int, end: int, time_ns: int | None) -> bool:
+        """Drops a segment if it is too large, and keeps all later ones from the receiver; returns whether it did."""
+        is_too_large = self.largest is not None and end - start > self.largest
+        if self._shown is None and not is_too_large:
+            return False
+        if self._shown is None:
+            wait_ns = 0
+            for wait_ms in _RETRANSMISSIONS_MS:
+                wait_ns += wait_ms * MILLISECOND
+                self._events.after(wait_ns, self._retransmit, frame[start - end :], start)
+            self._events.after(wait_ns + _GIVEN_UP_NS, self.given_up)
+        if not is_too_large:
+            self.back.acknowledge()  # at once, RFC 5681 4.2
+        self._shown = max(self._shown or end, end)
+        while self._undelivered and self._undelivered[0][0] <= self._shown:
+            at, seen, _, arguments = self._undelivered.popleft()
+            before, self.delivered = self.delivered, at
+            if self.held is not None:
+                self.held.packet(before, at, seen)
+            elif seen is not None and time_ns is not None:
+                seen(time_ns)
+            self._connection.spoke(self)
+            self.dropped(*arguments)
+        return True
+
+    def _retransmit(self, data: bytes, start: int) -> None:
+        """Sends a segment again."""
+        ack = self.back.received
+        frame = self._frame(data, start, ack, ACK | PSH)
+        self._pass(self._slot(len(frame)), frame, start, start + len(data), ack)
 
     def _delayed_ack(self) -> None:
         self._ack_is_due = False
