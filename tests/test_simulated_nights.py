@@ -57,6 +57,14 @@ def test_why_messages_were_never_acknowledged_is_the_truth(seed: int) -> None:
     assert {scope.get("cause") for scope in night.scopes} == {trouble.cause for trouble in Trouble}
 
 
+def test_what_tcp_never_took_is_told_to_have_not_arrived() -> None:
+    night = told(0, troubles=True, messages=400)
+    (source,) = (scope["source_queue_manager"] for scope in night.scopes if scope.get("trouble") == "NARROW")
+    for row in night.replayed.outcomes.to_dicts():
+        says_so = "the receiver's TCP did not acknowledge the bytes either, so it did not arrive" in row["explanation"]
+        assert says_so == (row["source_queue_manager"] == source)
+
+
 @pytest.mark.parametrize("seed", seeds([3], range(8)))
 def test_where_nothing_is_wrong_with_acknowledgments_no_incident_says_so(seed: int) -> None:
     night = told(seed, **SITUATIONS[seed % len(SITUATIONS)])

@@ -153,13 +153,23 @@ def _why_unacknowledged(message: Message) -> str:
         first, last, next_one = (
             utc(_EPOCH + timedelta(microseconds=us)) for us in (min(times), max(times), message.next_resend_us)
         )
-        return f": it was sent {len(times)} times from {first} to {last}, and is sent again by {next_one}"
+        sent = f": it was sent {len(times)} times from {first} to {last}, and is sent again by {next_one}"
+        return sent + _untaken(message)
     if message.never_taken:
         return ", and its TCP did not acknowledge the bytes either, so it never arrived"
     return (
         f", although it acknowledged other messages of this sender, and the captures show the session for more than "
         f"the {LATEST_ORDER_ACK_MS} ms that the timers allow"
     )
+
+
+def _untaken(message: Message) -> str:
+    """Says how often TCP did not take a message that was sent several times; of the last time it may be too soon."""
+    times = sum(arrival.untaken for arrival in message.arrivals)
+    if not times:
+        return ""
+    often = "each time" if message.never_taken else f"{times} of these times"
+    return f"; {often} the receiver's TCP did not acknowledge the bytes either, so it did not arrive"
 
 
 def _run_row(first: int, last: int, outcome: Outcome, shown_by: Arrival, decided_by: str | None) -> Row:
