@@ -420,6 +420,13 @@ script(
     several_receivers=WARNING,
     receiver_replaced=WARNING,
 )(another_receiver(), message(0.5, 1, 0, S + 5), message(1, 2, 1, S + 5, on=1))
+script(
+    "another_receiver_refuses_what_the_first_one_accepted",
+    several_receivers=WARNING,
+    receiver_replaced=WARNING,
+    out_of_order=WARNING,
+    sequence_regressed=WARNING,
+)(another_receiver(), message(1, 1, 0, S + 5, ordinal=9, on=1), message(2, 1, 0, on=1))
 script("each_sequence_goes_to_one_receiver", several_receivers=INFO)(another_receiver(), message(1, 1, 0, S + 5, on=1))
 script("two_connections_to_one_receiver", nearly="several_receivers receiver_replaced", guids=True)(
     connection(), connection(1), messages(1), message(1, 2, 1, on=1)

@@ -142,6 +142,7 @@ def _message_row(message: Message) -> Row:
             acknowledgment="a FinalAck" if proof is DeliveredBy.FINAL_ACK else "an OrderAck",
             again=" It was refused each time that it was resent." if stuck else "",
             why=_why_unacknowledged(message) if outcome is Outcome.UNACKNOWLEDGED else "",
+            but=_BUT_ELSEWHERE if message.first.accepted_elsewhere else "",
         ),
     }
 
@@ -202,6 +203,7 @@ def _row_of(arrival: Arrival, number: int, outcome: Outcome) -> Row:
     }
 
 
+_BUT_ELSEWHERE = " This one refused it, but another queue manager accepted the same message."
 _OF_MESSAGE: Mapping[Outcome, str] = {
     Outcome.CONTRADICTED: "The receiver's acknowledgments contradict the replay, so whether it has the message is not "
     "known.",
@@ -219,7 +221,7 @@ _OF_MESSAGE: Mapping[Outcome, str] = {
     Outcome.PASSED_BY: "The message was only refused, and the receiver went on beyond its number, so it can not be "
     "accepted any more.",
     Outcome.PENDING: "The message was only refused so far; the receiver still waits for one before it.{again}",
-    Outcome.UNKNOWN: "The captures do not tell whether the receiver has it.",
+    Outcome.UNKNOWN: "The captures do not tell whether the receiver has it.{but}",
     Outcome.DELIVERED: "The message was accepted.",
 }
 
@@ -235,5 +237,5 @@ _OF_NUMBERS: Mapping[Outcome, str] = {
     "went on beyond it.",
     Outcome.AWAITED: "A later message says that one with this number was sent, but none was seen yet, and the receiver "
     "waits for it.",
-    Outcome.UNKNOWN: _OF_MESSAGE[Outcome.UNKNOWN],
+    Outcome.UNKNOWN: _OF_MESSAGE[Outcome.UNKNOWN].format(but=""),
 }
