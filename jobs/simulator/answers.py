@@ -11,11 +11,9 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from jobs.simulator.events import MILLISECOND, SECOND
-
 RESEND_S = (30, 30, 30, 300, 300, 300, 1_800, 1_800, 1_800, 21_600)
 """Waits for an OrderAck, [MS-MQQB] 3.1.3.1; the last one repeats."""
-_LATEST_NS = 10_500 * MILLISECOND  # until an OrderAck, [MS-MQQB] 3.1.7.2.2
+_LATEST_NS = 10_500_000_000  # until an OrderAck, [MS-MQQB] 3.1.7.2.2
 _Pair = tuple[UUID, UUID]
 _Message = tuple[int, int, int, int]
 """TxSequenceID, number, MessageID, and the content: a cloned sender sends others under the same MessageID."""
@@ -134,7 +132,7 @@ class Answers:
         times = [one.time_ns for one in arrivals if one.time_ns >= taken_as.time_ns]
         if len(times) == 1 or times[-1] - times[0] < _LATEST_NS:
             return False
-        wait_ns = max(RESEND_S[min(len(arrivals) - 1, len(RESEND_S) - 1)] * SECOND, longest_ns)
+        wait_ns = max(RESEND_S[min(len(arrivals) - 1, len(RESEND_S) - 1)] * 1_000_000_000, longest_ns)
         until_ns = max(self._wire.last_spoke_ns(one.way.between[0]) for one in arrivals)
         return until_ns <= times[-1] + wait_ns
 
