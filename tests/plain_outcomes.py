@@ -161,7 +161,7 @@ class Scope:
         by = self.passing(slot)
         return "unknown" if by is None or by["behind_gap"] or by["assumed"] or by["accepted"] is None else "never_seen"
 
-    def outcome(self, rows: list[Row], in_slot: list[list[Row]], *, twice: bool) -> str:
+    def outcome(self, rows: list[Row], in_slot: list[list[Row]], *, twice: bool, by_another: bool) -> str:
         """The outcome of the message with these arrivals, in whose slot there are messages with those."""
         slot = self.slot(rows[0])
         others = [row for message in in_slot for row in message if message is not rows]
@@ -194,6 +194,8 @@ class Scope:
             firsts = [row["replay_order"] for row in rows if row["verdict"] == "out_of_order" and is_firm(row)]
             after = firsts and min(firsts) < min(row["replay_order"] for row in accepted)
             return "delivered_after_refusal" if after else "delivered"
+        if refused and by_another:
+            return "unknown"
         alone = len(in_slot) == 1
         covered = any(row["covered_at"] for row in rows if not is_firm(row))
         if doubtful and (kind == 0x4000 or (covered and alone)):
@@ -253,10 +255,10 @@ def outcomes(
     `not_arrived` are the keys of packets that were captured, but that TCP never acknowledged, `said` is what else the
     tables say of answers, and `still_open` are streams of connections that did not end.
     """
-    times: dict[tuple[str, str, int], int] = defaultdict(int)
+    by: dict[tuple[str, str, int], list[str]] = defaultdict(list)
     for row in verdicts:
         if row["accepted"] and is_firm(row):
-            times[row["source_queue_manager"], row["message_id"], row["content_hash"]] += 1
+            by[row["source_queue_manager"], row["message_id"], row["content_hash"]].append(row["scope_key"])
     found: dict[Message, str] = {}
     runs: list[Run] = []
     for key, rows in scopes_of(verdicts).items():
@@ -276,7 +278,8 @@ def outcomes(
                     )
                 first["never_acknowledged"] = said and is_unacknowledged(arrivals, said, not_arrived, is_firm)
             for name, arrivals in messages.items():
-                twice = times[arrivals[0]["source_queue_manager"], *name] > 1
-                found[key, *slot, *name] = scope.outcome(arrivals, list(messages.values()), twice=twice)
+                accepting = by[arrivals[0]["source_queue_manager"], *name]
+                where = {"twice": len(accepting) > 1, "by_another": bool(set(accepting) - {key})}
+                found[key, *slot, *name] = scope.outcome(arrivals, list(messages.values()), **where)
         runs += scope.numbers()
     return found, joined(runs)

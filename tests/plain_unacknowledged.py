@@ -27,10 +27,8 @@ class Answers(NamedTuple):
     """When the sender of each stream was heard last, on any stream."""
     heard_ns: dict[str, int]
     """When any segment of its receiver was captured last, on any stream."""
-    acked: dict[tuple[str, str], int]
-    """The highest sequence that was acknowledged, by session and source."""
-    states: dict[str, int]
-    """The sequence of the last state of each scope."""
+    acked: dict[str, int]
+    """The last sequence of each scope of which a message was acknowledged."""
     longest_us: dict[tuple[str, int], int]
     """The longest time between two arrivals of one message, by scope and sequence."""
 
@@ -67,22 +65,16 @@ def answers(tables: Rows) -> Answers:
         in_order = sorted(all_of)
         for before, after in pairwise(in_order):
             longest[scope, sequence] = max(longest[scope, sequence], after - before)
-    states: dict[str, int] = {}
-    for row in sorted(verdicts, key=lambda row: int(row["replay_order"])):
-        if row["accepted"] is not False:
-            states[row["scope_key"]] = int(row["tx_sequence_id"])
-    acked = {}
+    acked: dict[str, int] = defaultdict(int)
     for row in verdicts:
-        acks = answered.get((row["session_id"].rpartition("->")[2], row["source_queue_manager"]), [])
-        named = [int(ack["tx_sequence_id"]) for ack in acks]
-        acked[row["session_id"], row["source_queue_manager"]] = max(named, default=-1)
+        if row["accepted"] and row["acknowledged_at"] is not None:
+            acked[row["scope_key"]] = max(acked[row["scope_key"]], int(row["tx_sequence_id"]))
     return Answers(
         overdue,
         set(in_vain(tables)),
         {stream: until[end["sender"]] for stream, end in ends.items()},
         {stream: heard[end["receiver"]] for stream, end in ends.items()},
         acked,
-        states,
         longest,
     )
 
@@ -134,8 +126,7 @@ def is_unacknowledged(rows: list[Row], said: Answers, cut: Iterable[Key], is_fir
     if all(late) and all(key_of(row) in cut for row in rows):
         return True
     first = min(rows, key=lambda row: int(row["replay_order"]))
-    acked = said.acked[first["session_id"], first["source_queue_manager"]]
-    if int(first["tx_sequence_id"]) < acked <= said.states[first["scope_key"]]:
+    if int(first["tx_sequence_id"]) < said.acked.get(first["scope_key"], 0):
         return False
     if any(key_of(row) in said.overdue for row in rows):
         return True
@@ -153,8 +144,13 @@ def is_unacknowledged(rows: list[Row], said: Answers, cut: Iterable[Key], is_fir
 def closed_by_receiver(tables: Rows) -> set[tuple[str, int]]:
     """Scope and sequence of messages never acknowledged, where the receiver ended the last three connections early.
 
-    That is right after messages, and before it sent a SessionAck; who sends the first FIN or RST ends a connection.
+    That is right after messages, and before it sent a SessionAck; who sends the first FIN or RST ends a connection. An
+    open one says nothing yet, until a SessionAck comes or one of the two is seen long after its last packet.
     """
+    heard_ns = defaultdict[str, int](int)
+    for end in tables["stream_ends"]:
+        heard_ns[end["sender"]] = max(heard_ns[end["sender"]], end["last_ns"] or 0)
+        heard_ns[end["receiver"]] = max(heard_ns[end["receiver"]], end["receiver_last_ns"] or 0)
     connections = {row["stream_id"]: row["connection_id"] for row in tables["stream_ends"]}
     answered = {connections.get(row["stream_id"]) for row in tables["session_acks"]}
     streams = {row["stream_id"]: row for row in tables["streams"]}
@@ -164,6 +160,10 @@ def closed_by_receiver(tables: Rows) -> set[tuple[str, int]]:
         timed = row["ended_at"] is not None and row["last_captured_at"] is not None
         soon = timed and (us(row["ended_at"]) - us(row["last_captured_at"])) * 1000 < LATEST_NS
         taken = row["acked_bytes"] is not None and end["connection_id"] not in answered
+        if row["ended_at"] is None and row["last_captured_at"] is not None and end["connection_id"] not in answered:
+            until_ns = max(heard_ns[end["sender"]], heard_ns[end["receiver"]])
+            if until_ns and until_ns - us(row["last_captured_at"]) * 1000 < LATEST_NS:
+                continue
         ended[end["session_id"]].append(bool(soon and taken and row["ended_by_receiver"]))
     doubted: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in tables["outcomes"]:

@@ -78,6 +78,9 @@ script("resent_and_then_others", nearly="never_answered", duplicates=INFO, resen
 script("same_number_in_the_next_sequence", nearly="duplicates")(
     connection(), message(0, 1, 0), message(30, 1, 0, S + 1)
 )
+script("resent_before_the_next_sequence_is_acknowledged", duplicates=INFO, resend_schedule=INFO)(
+    connection(), messages(1), message(30, 1, 0), message(31, 1, 0, S + 1), ack(32, 1, tx_sequence_id=S + 1)
+)
 script("resent_too_soon", duplicates=INFO, resend_schedule=INFO, never_answered=ERROR)(
     connection(), *(message(at, 1, 0) for at in (0, 30, 42))
 )
@@ -396,6 +399,13 @@ SENT_ON_EACH = tuple(message(30 * on, 1, 0, on=on) for on in range(3))
 script("the_receiver_ends_each_connection", duplicates=INFO, closed_by_receiver=ERROR)(
     *map(ended, range(3)), *SENT_ON_EACH
 )
+UNENDED: dict[str, Any] = {"ended_by_receiver": None, "ended_at": None}
+script("another_connection_has_just_begun", duplicates=INFO, closed_by_receiver=ERROR)(
+    *map(ended, range(3)), *SENT_ON_EACH, ended(3, **UNENDED)
+)
+script("the_last_connection_stays_open_although_its_receiver_goes_on", duplicates=INFO, never_answered=ERROR)(
+    *map(ended, range(3)), *SENT_ON_EACH, ended(3, **UNENDED), message(90, 1, 0, on=3), connection(4, lasting=101)
+)
 script(
     "the_sender_ends_the_last_connection",
     nearly="closed_by_receiver",
@@ -403,7 +413,7 @@ script(
     never_answered=ERROR,
 )(ended(0), ended(1), ended(2, ended_by_receiver=False), *SENT_ON_EACH)
 for name, last in {
-    "nobody_is_seen_to_end_the_last_connection": ended(2, ended_by_receiver=None, ended_at=None),
+    "nobody_is_seen_to_end_the_last_connection": ended(2, **UNENDED),
     "the_receiver_ends_the_last_connection_late": ended(2, after=10.5),
     "nothing_of_the_last_connection_was_taken": ended(2, acked_bytes=None),
 }.items():
@@ -419,6 +429,13 @@ script(
     several_receivers=WARNING,
     receiver_replaced=WARNING,
 )(another_receiver(), message(0.5, 1, 0, S + 5), message(1, 2, 1, S + 5, on=1))
+script(
+    "another_receiver_refuses_what_the_first_one_accepted",
+    several_receivers=WARNING,
+    receiver_replaced=WARNING,
+    out_of_order=WARNING,
+    sequence_regressed=WARNING,
+)(another_receiver(), message(1, 1, 0, S + 5, ordinal=9, on=1), message(2, 1, 0, on=1))
 script("each_sequence_goes_to_one_receiver", several_receivers=INFO)(another_receiver(), message(1, 1, 0, S + 5, on=1))
 script("two_connections_to_one_receiver", nearly="several_receivers receiver_replaced", guids=True)(
     connection(), connection(1), messages(1), message(1, 2, 1, on=1)

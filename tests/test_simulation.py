@@ -162,8 +162,8 @@ class Troubled:
 
     def __init__(self, folder: Path) -> None:
         self.night, truth = read(folder)
-        self.scopes = {Trouble(scope["cause"]): scope for scope in truth if "cause" in scope}
-        self.others = [scope for scope in truth if "cause" not in scope]
+        self.scopes = {Trouble[scope["trouble"]]: scope for scope in truth if "trouble" in scope}
+        self.others = [scope for scope in truth if "trouble" not in scope]
         self.streams = {row["stream_id"]: row for row in self.night.raw["streams"]}
 
     def connection(self, row: Row) -> str:
@@ -214,7 +214,9 @@ def troubled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_every_trouble_comes_about(troubled: Troubled) -> None:
     assert [branch.trouble for branch in TROUBLES] == list(Trouble)
     assert set(troubled.scopes) == set(Trouble)
-    assert "unacknowledged" not in {row["outcome"] for scope in troubled.others for row in scope.get("outcomes", ())}
+    assert {trouble: scope.get("cause") for trouble, scope in troubled.scopes.items()} == {
+        trouble: trouble.cause for trouble in Trouble
+    }
 
 
 @pytest.mark.parametrize("trouble", [Trouble.FIREWALL, Trouble.NO_QUEUE, Trouble.ELSEWHERE, Trouble.CLOSING])
@@ -286,3 +288,28 @@ def test_acknowledgment_that_falls(troubled: Troubled) -> None:
     assert numbers == list(range(low["tx_sequence_number"] + 1, high["tx_sequence_number"] + 1))
     assert {outcome for _, outcome in troubled.outcomes(Trouble.FALLING)} == {"contradicted"}
     assert {row["verdict"] for row in troubled.scopes[Trouble.FALLING]["rows"]} == {"new_sequence", "in_order"}
+
+
+def test_path_that_drops_large_segments(troubled: Troubled) -> None:
+    messages = troubled.messages(Trouble.NARROW)
+    lost = {number for number, _ in troubled.outcomes(Trouble.NARROW)}
+    assert {outcome for _, outcome in troubled.outcomes(Trouble.NARROW)} == {"unacknowledged"}
+    assert {row["tx_sequence_number"] for row in messages if row["body_size"] > 1_500} == lost
+    assert max(row["tx_sequence_number"] for row in troubled.acks(Trouble.NARROW)) == min(lost) - 1
+    resent = [row for row in messages if row["tx_sequence_number"] == min(lost)]
+    assert len(resent) > 4
+    for row in resent:
+        stream = troubled.streams[row["stream_id"]]
+        assert (stream["acked_bytes"], stream["ended_by_receiver"]) == (row["stream_offset"], False)
+    assert all(row["ongoing"] for row in troubled.scopes[Trouble.NARROW]["incidents"])
+
+
+def test_applications_that_stop_reading(troubled: Troubled) -> None:
+    assert {outcome for _, outcome in troubled.outcomes(Trouble.UNREAD)} <= {"not_read"}
+    acks = troubled.acks(Trouble.UNREAD)
+    read = {row["tx_sequence_number"] for row in acks if row["ack_type"] == "final_ack"}
+    sent = {row["tx_sequence_number"] for row in troubled.messages(Trouble.UNREAD)}
+    (waiting,) = troubled.scopes[Trouble.UNREAD]["not_read"]
+    assert 0 < waiting["messages"] == len(sent - read)
+    assert 0 < max(read) < min(sent - read)
+    assert max(row["tx_sequence_number"] for row in acks if row["ack_type"] == "order_ack") == max(sent)

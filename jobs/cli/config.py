@@ -223,7 +223,7 @@ class Config:
         False, "add senders that are cloned, reset, stalled, balanced, answered elsewhere, or fail to connect"
     )
     troubles: bool = _simulate(
-        False, "add senders whose messages are not acknowledged, each for another reason, or less than before"
+        False, "add senders whose messages are not acknowledged, each for another reason, or not read"
     )
     both_ends: bool = _simulate(
         False, "capture the senders' end too, before address translation, by a clock that is 7 s ahead"

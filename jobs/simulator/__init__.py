@@ -77,14 +77,15 @@ def simulate(
     to a snapshot, whose receiver was refusing when the capture began or stops taking packets for a while, that fail to
     connect, whose messages are returned, whose receiver is not alone at its address, or alternates with another one
     there, and whose acknowledgments go to another address. `troubles`: add senders that get no acknowledgments, each
-    for another reason, and one whose acknowledgments fall; whatever `messages` says, each sends some. `mirrored`: every
-    frame is captured twice. `both_ends`: captures of the senders' end as well, before address translation, by a clock
-    that is 7 s ahead, which loses some frames. `clock_step_s`: from 20 s on, the capture's clock is off by so many
-    seconds. `encapsulation`: how the captures hold each frame, one of `jobs.simulator.encapsulations`.
-    `is_demo`: tell the story of `jobs.simulator.demo`, which decides messages, bodies, disorder and senders,
-    and write a file of their names, too. `form`: how the captures are written, see `jobs.simulator.forms`.
+    for another reason, one whose acknowledgments fall, and one whose messages nobody reads any more; each sends some,
+    whatever `messages` says. `mirrored`: every frame is captured twice. `both_ends`: captures of the senders' end as
+    well, before address translation, by a clock that is 7 s ahead, which loses some frames. `clock_step_s`: from 20 s
+    on, the capture's clock is off by so many seconds. `encapsulation`: how the captures hold each frame, one of
+    `jobs.simulator.encapsulations`. `is_demo`: tell the story of `jobs.simulator.demo`, which decides messages, bodies,
+    disorder and senders, and write a file of their names, too. `form`: how the captures are written, see
+    `jobs.simulator.forms`.
 
-    Memory grows by about 150 bytes a message.
+    Memory grows by about 200 bytes a message.
     """
     start_ns = START_NS
     if is_demo:

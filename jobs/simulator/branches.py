@@ -1,6 +1,6 @@
 """Declares who sends in a simulation, how much, and what may go wrong with a transaction."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from jobs.simulator.events import MILLISECOND, SECOND
@@ -35,14 +35,22 @@ class FirstTry(Enum):
 
 
 class Trouble(Enum):
-    """Lists what keeps acknowledgments from a sender; each has the name of its cause in truth.json."""
+    """Lists what keeps acknowledgments from a sender; each has the cause that truth.json names, if that is one."""
 
-    FIREWALL = "cannot_connect"  # the receiver answers nothing, and its own connections to the sender are not answered
-    NO_QUEUE = "never_answered"  # the receiver takes packets, but drops the messages
-    ELSEWHERE = "acknowledged_elsewhere"  # it sends acknowledgments to another queue manager
-    CLOSING = "closed_by_receiver"  # it closes each connection right after the messages
-    REPLACED = "receiver_replaced"  # at half, another queue manager without a state answers at its address
-    FALLING = "acknowledgment_fell"  # at half, it is restored, and acknowledges less than before
+    FIREWALL = auto(), "cannot_connect"  # the receiver and its own connections to the sender are not answered
+    NO_QUEUE = auto(), "never_answered"  # the receiver takes packets, but drops the messages
+    ELSEWHERE = auto(), "acknowledged_elsewhere"  # it sends acknowledgments to another queue manager
+    CLOSING = auto(), "closed_by_receiver"  # it closes each connection right after the messages
+    REPLACED = auto(), "receiver_replaced"  # at half, another queue manager without a state answers at its address
+    FALLING = auto(), "acknowledgment_fell"  # at half, it is restored, and acknowledges less than before
+    NARROW = auto(), "never_answered"  # from half on, its messages are too large for the path, which drops segments
+    UNREAD = auto(), None  # from half on, no application reads its queue
+
+    @property
+    def cause(self) -> str | None:
+        """Returns the cause of its incident; None where there is none."""
+        cause: str | None = self.value[1]
+        return cause
 
 
 RANDOM_FAULTS = tuple(fault for fault in Fault if fault is not Fault.VANISHED)
@@ -172,5 +180,7 @@ TROUBLES = (
     Branch(trouble=Trouble.CLOSING, habits=_PLAIN),
     Branch(trouble=Trouble.REPLACED, habits=_PLAIN),
     Branch((_PRIVATE,), trouble=Trouble.FALLING, habits=_PLAIN),
+    Branch(trouble=Trouble.NARROW, habits=_PLAIN),
+    Branch(trouble=Trouble.UNREAD, habits=replace(_PLAIN, final_ack_share=1.0)),
 )
-"""Senders whose messages arrive and are not acknowledged, or no longer."""
+"""Senders whose messages are not acknowledged, or not read, or no longer."""

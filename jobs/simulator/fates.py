@@ -5,9 +5,11 @@ receiver's true state, and nothing of captures.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
+
+from jobs.simulator.answers import Answers, Arrival
 
 INCIDENT = {
     "lost": ("displaced", "given_up", "passed_by", "never_seen"),
@@ -16,40 +18,25 @@ INCIDENT = {
     "expired": ("expired_unseen",),
 }
 """The outcomes that each figure of an incident adds up."""
+DOUBTFUL = ("contradicted", "unacknowledged", "unknown")
+_DELIVERED = ("delivered_after_refusal", "delivered_twice")  # and `delivered`, which has no row
 _Slot = tuple[int, int]
 _Message = tuple[int, int, int, int]
-"""TxSequenceID, number, MessageID, and the content: a cloned sender sends others under the same MessageID."""
+"""TxSequenceID, number, MessageID and content."""
 
 
-class Arrival(NamedTuple):
-    """A message at its receiver, which accepted it or not."""
-
-    sequence_id: int
-    number: int
-    previous: int
-    ordinal: int
-    content: int
-    accepted: bool
-    address: str
-    """The address that it came from."""
-
-    @property
-    def message(self) -> _Message:
-        """Returns what tells the message apart from every other one."""
-        return self.sequence_id, self.number, self.ordinal, self.content
-
-
-@dataclass(slots=True)
+@dataclass
 class Fates:
-    """Collects the arrivals of one scope, in order; about 150 bytes each."""
+    """Collects the arrivals of one scope, in order; about 200 bytes each."""
 
+    answers: Answers
     arrivals: list[Arrival] = field(default_factory=list)
     unread: set[_Message] = field(default_factory=set)
     """Accepted messages that left their queue unread."""
+    asking: set[_Message] = field(default_factory=set)
+    """Messages that ask for a FinalAck."""
     taken_back: set[_Slot] = field(default_factory=set)
     """Numbers that were acknowledged, until the receiver acknowledged less."""
-    still_sent: Callable[[], Collection[_Message]] = tuple
-    """Returns the messages that their sender will send again, when the simulation has ended."""
     is_assumed: bool = False
     """The receiver has no state, and no message says that it needs none: nobody knows what it takes."""
     begins_captured: bool = True
@@ -74,7 +61,7 @@ class Fates:
 
         `mid` is None for a number that never arrived. Right only where `is_exact`.
         """
-        became = self._unknown() if self.is_assumed else self._became()
+        became = self._unknown() if self.is_assumed else self._became
         rows = [
             {"id": str(sequence_id), "no": number, "mid": ordinal, "outcome": outcome}
             for (sequence_id, number, ordinal, _), outcome in became
@@ -92,7 +79,7 @@ class Fates:
             of_address[one.message] = of_address.get(one.message, False) or one.accepted
         if len(sent) == 1:
             return {}
-        lost = {key for key, outcome in self._became() if outcome in INCIDENT["lost"]}
+        lost = {key for key, outcome in self._became if outcome in INCIDENT["lost"]}
         figures: dict[str, dict[str, list[int]]] = {}
         for address, messages in sent.items():
             of_sequences = figures[address] = defaultdict(lambda: [0, 0, 0])
@@ -106,18 +93,44 @@ class Fates:
         """Returns a row (id, lost, pending, repaired, expired, ongoing) for each sequence to which something happened.
 
         One is `ongoing` while messages of it wait, and the last one whose numbers were used twice while that goes on.
+        None says that nobody knows: nothing is delivered after a message of which nobody knows whether it is.
         """
         found: dict[str, Counter[str]] = defaultdict(Counter)
+        doubtful: dict[_Slot, str] = {}
         for row in self.outcomes():
             found[row["id"]][row["outcome"]] += 1
+            if row["outcome"] in DOUBTFUL:
+                doubtful[int(row["id"]), row["no"]] = row["id"]
+        sure = {one[:2] for one in self._came} - doubtful.keys()
+        in_doubt = {name for slot, name in doubtful.items() if slot > max(sure, default=(0, 0))}
         reused = [sequence_id for sequence_id, counts in found.items() if counts["displaced"]]
         last = reused[-1] if reused and self.is_still_used_twice() else None
+        resent = {str(key[0]) for key, is_still_sent in self._never_acknowledged.items() if is_still_sent}
         rows = []
         for sequence_id, counts in found.items():
             figures = {name: sum(counts[outcome] for outcome in words) for name, words in INCIDENT.items()}
-            ongoing = figures["pending"] > 0 or counts["unacknowledged"] > 0 or sequence_id == last
-            rows.append({"id": sequence_id, **figures, "ongoing": ongoing})
+            is_resent = counts["unacknowledged"] > 0 and sequence_id in resent
+            ongoing = figures["pending"] > 0 or is_resent or sequence_id == last
+            is_unknown = sequence_id in in_doubt and not ongoing
+            rows.append({"id": sequence_id, **figures, "ongoing": None if is_unknown else ongoing})
         return rows
+
+    def not_read_yet(self) -> list[dict[str, Any]]:
+        """Returns a row (id, messages, since_ns) for each sequence that asks for FinalAcks: how many did not come.
+
+        Those are of messages that are delivered, and stay in their queue. Nothing where no acknowledgment was captured:
+        FinalAcks may take the same way.
+        """
+        if not self.answers.shows_some:
+            return []
+        others = {key for key, outcome in ([] if self.is_assumed else self._became) if outcome not in _DELIVERED}
+        found: dict[int, list[int]] = {message[0]: [] for message in self.asking}
+        for message in self.asking & self._came.keys() - self.answers.final_acked - others:
+            found[message[0]].append(next(one.time_ns for one in self._came[message] if one.accepted))
+        return [
+            {"id": str(sequence_id), "messages": len(times), "since_ns": min(times, default=None)}
+            for sequence_id, times in sorted(found.items())
+        ]
 
     def is_still_used_twice(self) -> bool:
         """Returns whether numbers are still used twice when the simulation ends, if they ever were.
@@ -132,13 +145,28 @@ class Fates:
             for place, one in enumerate(self.arrivals):
                 began.setdefault(one.sequence_id, place)
             return max(began.values()) <= silent_since
-        displaced = {key for key, outcome in self._became() if outcome == "displaced"}
+        displaced = {key for key, outcome in self._became if outcome == "displaced"}
         places = [place for place, one in enumerate(self.arrivals) if one.message in displaced]
         return bool(places) and not any(one.accepted for one in self.arrivals[places[-1] + 1 :])
 
     def _unknown(self) -> list[tuple[tuple[int, int, int | None, int], str]]:
         return [(key, "unknown") for key in {one.message for one in self.arrivals}]
 
+    @cached_property
+    def _came(self) -> dict[_Message, list[Arrival]]:
+        """The arrivals of each message that was accepted, when the simulation has ended."""
+        accepted = {one.message for one in self.arrivals if one.accepted}
+        came: dict[_Message, list[Arrival]] = {message: [] for message in accepted}
+        for one in self.arrivals:
+            if one.message in accepted:
+                came[one.message].append(one)
+        return came
+
+    @cached_property
+    def _never_acknowledged(self) -> dict[_Message, bool]:
+        return self.answers.never_acknowledged(self._came)
+
+    @cached_property
     def _became(self) -> list[tuple[tuple[int, int, int | None, int], str]]:
         """Returns the outcome of each message that was not plainly delivered, and of each number that never arrived."""
         accepted_by: dict[_Slot, set[int]] = defaultdict(set)
@@ -151,7 +179,7 @@ class Fates:
         first_seen: dict[int, int] = {}
         state: _Slot | None = None
         for one in self.arrivals:
-            sequence_id, number, previous, ordinal, _, accepted, _ = one
+            sequence_id, number, previous, ordinal, _, accepted, *_ = one
             key = one.message
             if state is None or state[0] <= sequence_id:  # else it came too late to say what is missing
                 first_seen.setdefault(sequence_id, number)
@@ -170,7 +198,6 @@ class Fates:
             accepted_by[sequence_id, number].add(ordinal)
             state = sequence_id, number
         final = state or (0, 0)
-        resent = {key for key in self.still_sent() if refusals[key]}
         rows: list[tuple[tuple[int, int, int | None, int], str]] = []
         for key in acceptances.keys() | refusals.keys():
             slot = key[:2]
@@ -179,7 +206,8 @@ class Fates:
                     ("contradicted", slot in self.taken_back),
                     ("delivered_twice", acceptances[key] > 1),
                     ("not_read", key in self.unread),
-                    ("unacknowledged", key in resent),
+                    ("unknown", self.answers.may_not_have_come(self._came[key])),
+                    ("unacknowledged", key in self._never_acknowledged),
                     ("delivered_after_refusal", key in after_refusal),
                 )
                 outcome = next((name for name, is_so in holds if is_so), "delivered")

@@ -191,7 +191,7 @@ class Sender:
                 own = receiver.guid if branch.trouble is Trouble.REPLACED else None
                 verdicts = world.truth.verdicts(self.guid, name, by_queue=not branch.shares_numbers, receiver=own)
                 for each in self._receivers:
-                    incoming = Incoming(world.events, world.rng, self.guid, each, verdicts)
+                    incoming = Incoming(world.events, world.rng, world.network.wire, self.guid, each, verdicts)
                     self._incoming[each.guid].append(incoming)
                     world.truth.fates(verdicts, incoming.fates)
             stream = self._stream_type(world.events, incoming, part, self._next_sequence_id, self._answer)

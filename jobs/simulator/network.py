@@ -10,7 +10,9 @@ from enum import Enum, auto
 from ipaddress import IPv4Address, IPv6Address
 from random import Random
 from typing import Any, NamedTuple
+from uuid import UUID
 
+from jobs.simulator.answers import Wire
 from jobs.simulator.capture import Held, Seen, Tap
 from jobs.simulator.events import MICROSECOND, MILLISECOND, Action, Events, Faults, nothing
 from udfs.network.dissect import ACK, FIN, RST, SYN
@@ -25,8 +27,11 @@ _NS_PER_BYTE = 8  # 1 Gbit/s
 _DELAYED_ACK_NS = 40 * MILLISECOND
 _ACK_EVERY = 2  # segments, RFC 9293 3.8.6.3
 _RETRANSMISSION_NS = 200 * MILLISECOND
+_RETRANSMISSIONS_MS = 300, 600, 1_200, 2_400, 4_800  # of a segment that is never acknowledged, one after the other
+_GIVEN_UP_NS = 9_600 * MILLISECOND  # after the last one
 _OVERTAKING_NS = 200 * MICROSECOND
 _QUIET_NS = 50 * MILLISECOND  # longer than a delayed ACK and than the segments of one retransmission
+NOBODY = UUID(int=0)
 _WORD = 4  # all segments hold a multiple of 4 bytes, so that nothing else in a stream ends where a segment does
 
 
@@ -100,7 +105,7 @@ class Network:
 
     def __init__(self, events: Events, rng: Random, tap: Tap, disorder: float) -> None:
         """Lets a fault strike the share `disorder` of all segments with data."""
-        self.events, self.rng, self.tap = events, rng, tap
+        self.events, self.rng, self.tap, self.wire = events, rng, tap, Wire()
         self.faults = Faults(rng, disorder, tuple(SegmentFault))
 
 
@@ -120,13 +125,21 @@ class Direction:
         self._network, self._events = connection.network, connection.network.events
         self._frames = frames
         self._latency_ns = latency_ns
-        self.sent = self.received = self._delivered = position
+        self.sent = self.received = self.delivered = self.taken = position
+        """`delivered`: the end of the last packet that arrived; `taken`: up to where ACKs past the tap acknowledge."""
         self.unacknowledged = 0
         self._written: list[bytes | bytearray] = []
         self._undelivered: deque[tuple[int, Seen | None, Action, tuple[Any, ...]]] = deque()
         self.early: list[tuple[int, int]] = []
         """Ranges received beyond missing bytes."""
         self._ack_is_due = False
+        self.largest: int | None = None
+        """Bytes of the largest segment that the path takes; it drops others behind the tap."""
+        self.dropped: Action = nothing
+        """Called with what `deliver` would have got, of each packet behind a segment that was dropped."""
+        self.given_up: Action = nothing
+        """Called when TCP has retransmitted such a segment several times."""
+        self._shown: int | None = None  # position up to which the tap has seen all, if the receiver lacks some of it
         self._line_free_ns = 0
         self.settled_ns = 0
         """Time at which the last frame of this direction will have passed the tap."""
@@ -171,12 +184,12 @@ class Direction:
     def end(self) -> None:
         """Ends the direction; the capture has only a part of a packet that has partly passed the tap."""
         if self.held is None:
-            if self._undelivered and self.received > self._delivered:
+            if self._undelivered and self.received > self.delivered:
                 self._connection.missing()
             return
         for end, seen, _, _ in self._undelivered:
-            self.held.packet(self._delivered, end, seen)
-            self._delivered = end
+            self.held.packet(self.delivered, end, seen)
+            self.delivered = end
 
     def _frame(self, payload: bytes, position: int, ack: int, flags: int) -> bytes:
         self.back.unacknowledged = 0
@@ -194,7 +207,7 @@ class Direction:
         ack = self.back.received
         frame = self._frame(data[low:high], base + low, ack, ACK | PSH if high == len(data) else ACK)
         time_ns = self._slot(len(frame))
-        fault = self._network.faults.strike()
+        fault = self._network.faults.strike() if self.largest is None else None
         arrival = frame, base + low, base + high, ack
         if fault is None:
             self._pass(time_ns, *arrival)
@@ -229,6 +242,8 @@ class Direction:
         if connection.is_cut:
             return None
         tap, now = self._network.tap, self._events.now
+        self._network.wire.heard_ns[connection.guid_of(self)] = now
+        self.back.taken = max(self.back.taken, ack)
         if self.held is None:
             return tap.take(now, frame)
         time_ns = tap.look(now, frame, is_safe=connection.is_opening)
@@ -246,6 +261,8 @@ class Direction:
         held = self.held
         if held is not None and time_ns is not None:
             held.segment(start, end, time_ns)
+        if self.largest is not None and self._drop(frame, start, end, time_ns):
+            return
         if not start <= self.received < end:
             if start > self.received:
                 self.early.append((start, end))
@@ -260,19 +277,52 @@ class Direction:
             self.early = [early for early in self.early if early[0] > self.received]
         self.unacknowledged += 1
         undelivered = self._undelivered
+        if undelivered and undelivered[0][0] <= self.received:
+            self._connection.spoke(self)
         while undelivered and undelivered[0][0] <= self.received:
             at, seen, deliver, arguments = undelivered.popleft()
             if held is not None:
-                held.packet(self._delivered, at, seen)
+                held.packet(self.delivered, at, seen)
             elif seen is not None and time_ns is not None:
                 seen(time_ns)
-            self._delivered = at
+            self.delivered = at
             deliver(*arguments)
         if filled or self.unacknowledged >= _ACK_EVERY:
             self.back.acknowledge()
         elif self.unacknowledged and not self._ack_is_due:
             self._ack_is_due = True
             self._events.after(_DELAYED_ACK_NS, self._delayed_ack)
+
+    def _drop(self, frame: bytes, start: int, end: int, time_ns: int | None) -> bool:
+        """Drops a segment if it is too large, and keeps all later ones from the receiver; returns whether it did."""
+        is_too_large = self.largest is not None and end - start > self.largest
+        if self._shown is None and not is_too_large:
+            return False
+        if self._shown is None:
+            wait_ns = 0
+            for wait_ms in _RETRANSMISSIONS_MS:
+                wait_ns += wait_ms * MILLISECOND
+                self._events.after(wait_ns, self._retransmit, frame[start - end :], start)
+            self._events.after(wait_ns + _GIVEN_UP_NS, self.given_up)
+        if not is_too_large:
+            self.back.acknowledge()  # at once, RFC 5681 4.2
+        self._shown = max(self._shown or end, end)
+        while self._undelivered and self._undelivered[0][0] <= self._shown:
+            at, seen, _, arguments = self._undelivered.popleft()
+            before, self.delivered = self.delivered, at
+            if self.held is not None:
+                self.held.packet(before, at, seen)
+            elif seen is not None and time_ns is not None:
+                seen(time_ns)
+            self._connection.spoke(self)
+            self.dropped(*arguments)
+        return True
+
+    def _retransmit(self, data: bytes, start: int) -> None:
+        """Sends a segment again."""
+        ack = self.back.received
+        frame = self._frame(data, start, ack, ACK | PSH)
+        self._pass(self._slot(len(frame)), frame, start, start + len(data), ack)
 
     def _delayed_ack(self) -> None:
         self._ack_is_due = False
@@ -283,7 +333,7 @@ class Direction:
         time_ns = self._pass_tap(frame, ack)
         if flags & (SYN | FIN):
             self.received += 1
-            self._delivered = self.received
+            self.delivered = self.received
         if flags & FIN and self.held is not None:
             self.held.packet(self.received - 1, self.received, None)
             if time_ns is not None:
@@ -309,7 +359,10 @@ class Connection:
         self.initiator = initiator
         self.is_opening = not is_open
         """The connection is being set up, of which an incomplete capture loses nothing."""
-        self.is_cut = False
+        self.is_cut = self.has_ended = False
+        """`has_ended`: the wire shows its end."""
+        self.between: tuple[UUID, UUID] = NOBODY, NOBODY
+        """The queue managers that open it, and that take the messages."""
         self.missing: Action = nothing
         """Called when the capture lacks bytes, or part of a packet, of what `up` carried."""
         self._events = network.events
@@ -339,8 +392,12 @@ class Connection:
         """Finishes when all that was sent has arrived, then calls `then`; nothing may be written any more."""
         first, second = (self.down, self.up) if by_acceptor else (self.up, self.down)
 
+        def ended() -> None:
+            self.has_ended = True
+            then()
+
         def closed() -> None:
-            first.control(ACK, then)
+            first.control(ACK, ended)
 
         def answer() -> None:
             second.control(FIN | ACK, closed)
@@ -349,7 +406,7 @@ class Connection:
             if self._quiet_ns() > self._events.now:
                 self._events.at(self._quiet_ns(), finish)
             elif reset:
-                first.control(RST | ACK, then)
+                first.control(RST | ACK, ended)
             else:
                 first.control(FIN | ACK, answer)
 
@@ -364,6 +421,19 @@ class Connection:
         self.up.end()
         self.down.end()
         then()
+
+    def is_taken(self, position: int) -> bool:
+        """Returns whether the wire shows that TCP acknowledged what `up` carried up to a position."""
+        return self.up.taken >= position
+
+    def guid_of(self, direction: Direction) -> UUID:
+        """Returns the queue manager that a direction comes from."""
+        return self.between[direction is self.down]
+
+    def spoke(self, direction: Direction) -> None:
+        """Notes that a packet of a direction passed."""
+        pair = self.between if direction is self.up else self.between[::-1]
+        self.network.wire.spoke_ns[pair] = self._events.now
 
     def _missing(self) -> None:
         self.missing()

@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from jobs.simulator.answers import RESEND_S
 from jobs.simulator.capture import Seen
 from jobs.simulator.events import SECOND, Action, Events, nothing
 from jobs.simulator.incoming import Incoming
 from jobs.simulator.network import Connection
 from jobs.simulator.packets import Message, Template
 from jobs.simulator.session import Session, Side
-
-_RESEND_S = (30, 30, 30, 300, 300, 300, 1_800, 1_800, 1_800, 21_600)  # [MS-MQQB] 3.1.3.1; the last one repeats
 
 
 class Stream:
@@ -37,8 +36,6 @@ class Stream:
         self.session: Session | None = None
         """The sender's last session."""
         self.unacknowledged: deque[Message] = deque()
-        self.expired: list[Message] = []
-        """Messages that were sent and never acknowledged before their time to reach the queue was over."""
         self.left_behind: list[Message] = []
         """Messages of a sequence from before a restore, which are sent after the first message of the new one."""
         self.sequence_id = next_sequence_id()
@@ -60,10 +57,6 @@ class Stream:
         """Returns whether the sender waits for no acknowledgment."""
         return not self.unacknowledged and self.incoming.is_settled
 
-    def never_acknowledged(self) -> set[tuple[int, int, int, int]]:
-        """Returns the identity of each message that was sent and that no OrderAck covered."""
-        return {message.identity for message in (*self.expired, *self.unacknowledged)}
-
     def go_on_from(self, number: int, accepted: int) -> None:
         """Continues after this number, of which everything up to `accepted` has been accepted."""
         self.number = self.last_sent = number
@@ -84,7 +77,7 @@ class Stream:
     def expect_order_ack(self) -> None:
         """Starts the timer after which everything unacknowledged is resent."""
         self._resend_timer += 1
-        interval = _RESEND_S[min(self._resends, len(_RESEND_S) - 1)] * SECOND
+        interval = RESEND_S[min(self._resends, len(RESEND_S) - 1)] * SECOND
         self._wait(interval, self._order_ack_timeout, self._resend_timer)
 
     def _wait(self, delay_ns: int, action: Action, *arguments: Any) -> None:
@@ -93,7 +86,6 @@ class Stream:
     def resend(self, session: Session) -> None:
         """Resends what is unacknowledged and has not expired; each message names the one before it in the table."""
         now_s = self._events.now // SECOND
-        self.expired += (message for message in self.unacknowledged if message.has_expired(now_s))
         self.unacknowledged = deque(message for message in self.unacknowledged if not message.has_expired(now_s))
         previous = 0
         for message in self.unacknowledged:

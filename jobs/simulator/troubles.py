@@ -1,12 +1,13 @@
-"""Simulates senders whose messages arrive and are not acknowledged, or no longer, and the receivers that cause it."""
+"""Simulates senders whose messages are not acknowledged, or no longer, or not read, and the receivers that cause it."""
 
+from functools import partial
 from typing import Any
 
 from jobs.simulator.branches import RANDOM_FAULTS, Branch, Fault, Trouble
 from jobs.simulator.events import MILLISECOND, SECOND, Action, Faults, nothing
 from jobs.simulator.incoming import Incoming
 from jobs.simulator.managers import Receiver, Router, Sender
-from jobs.simulator.packets import Message
+from jobs.simulator.packets import Message, Template
 from jobs.simulator.session import Session
 from jobs.simulator.stream import Stream
 from jobs.simulator.world import Host, Line, Link, World
@@ -14,6 +15,9 @@ from jobs.simulator.world import Host, Line, Link, World
 _RECEIVERS = 10  # number, in its address, of the first receiver that causes trouble
 _OTHER_ADDRESSES = {4: "10.20.2.{}", 6: "fd00:20::2:{}"}
 _MOST_UNACKNOWLEDGED = 10  # from then on, a sender in trouble commits no transaction
+_MOST_TOO_LARGE = 3  # the same, so that TCP's first window takes them all
+_LARGEST_SEGMENT = 1_320  # bytes that a tunnel takes
+_SMALL_BODY, _LARGE_BODY = 40, 2_000  # bytes; of three messages in one segment, of one message in two
 _SURE_RESENDS = 4
 _RECONNECT_NS = 5 * SECOND  # [MS-MQQB] 3.1.2.3
 _WAIT_NS = 10 * SECOND  # between looks at whether all is acknowledged
@@ -62,7 +66,13 @@ class TroubledSender(Sender):
         faults: Faults[Fault] = Faults(rng, 0, RANDOM_FAULTS)
         super().__init__(world, faults, index, receiver, router, quota, branch=branch)
         self._trouble, self._successor = trouble, successor
-        self._begins_at_half = trouble in (Trouble.REPLACED, Trouble.FALLING)
+        self._begins_at_half = trouble in (
+            Trouble.REPLACED,
+            Trouble.FALLING,
+            Trouble.NARROW,
+            Trouble.UNREAD,
+        )
+        self._most_unacknowledged = _MOST_TOO_LARGE if trouble is Trouble.NARROW else _MOST_UNACKNOWLEDGED
         self._is_in_trouble = self._is_restored = False
         self._closing: Session | None = None
         self._may_call_ns = 0
@@ -70,7 +80,6 @@ class TroubledSender(Sender):
         assert isinstance(stream, TroubledStream)  # noqa: S101 - see _stream_type
         stream.keeps_sequence, stream.reconnect = True, self._reconnect
         self._stream = stream
-        stream.incoming.fates.still_sent = stream.never_acknowledged
         if trouble is Trouble.REPLACED:
             self._incoming[successor.guid] = [self._second_incoming()]
         elif trouble is Trouble.CLOSING:
@@ -87,7 +96,8 @@ class TroubledSender(Sender):
     def _second_incoming(self) -> Incoming:
         truth = self._world.truth
         verdicts = truth.verdicts(self.guid, None, by_queue=True, receiver=self._successor.guid)
-        incoming = Incoming(self._world.events, self._world.rng, self.guid, self._successor, verdicts)
+        world = self._world
+        incoming = Incoming(world.events, world.rng, world.network.wire, self.guid, self._successor, verdicts)
         incoming.fates.is_assumed = True
         truth.fates(verdicts, incoming.fates)
         return incoming
@@ -100,7 +110,7 @@ class TroubledSender(Sender):
 
     def _begin_trouble(self) -> None:
         self._is_in_trouble = True
-        self._world.truth.caused(self._stream.incoming.verdicts, self._trouble.value)
+        self._world.truth.is_in(self._trouble, self._stream.incoming.verdicts)
 
     def _reconnect(self, session: Session) -> None:
         if session.open:
@@ -111,6 +121,9 @@ class TroubledSender(Sender):
     def _opened(self, session: Session) -> None:
         if self._trouble is Trouble.FIREWALL:
             session.far.mute()
+        if self._trouble is Trouble.NARROW:
+            up = session.connection.up
+            up.largest, up.dropped, up.given_up = _LARGEST_SEGMENT, self._dropped, partial(self._give_up, session)
         if self._is_restored:
             self._stream.incoming.send_order_ack(self._stream, session)
             self._is_restored = False
@@ -118,8 +131,10 @@ class TroubledSender(Sender):
         if self.link.far is self._successor and not self._is_in_trouble:
             self._begin_trouble()
 
-    def _send_final_acks(self, _: Session) -> None:
-        """Does nothing: no message asks for a FinalAck, and the other queue manager has another GUID."""
+    def _send_final_acks(self, session: Session) -> None:
+        """Does nothing where no message asks for a FinalAck; the other queue manager has another GUID."""
+        if self._trouble is Trouble.UNREAD:
+            super()._send_final_acks(session)
 
     def _work(self, turn: int) -> None:
         session, stream = self.link.session, self._stream
@@ -131,20 +146,45 @@ class TroubledSender(Sender):
                 self._change_receiver(session)
             else:
                 self._after(_WAIT_NS)
-        elif not self._is_in_trouble or (self._quota and len(stream.unacknowledged) < _MOST_UNACKNOWLEDGED):
+        elif not self._is_in_trouble or (self._quota and len(stream.unacknowledged) < self._most_unacknowledged):
             super()._work(turn)
 
     def _change_receiver(self, session: Session) -> None:
-        """Replaces the receiver, or restores it to a state before all that it has acknowledged."""
+        """Replaces the receiver, restores it to a state before all that it has acknowledged, or stops its readers."""
         rng, stream = self._world.rng, self._stream
+        if self._trouble is Trouble.NARROW:
+            self._begin_trouble()
+            self._after(0)
+            return
+        if self._trouble is Trouble.UNREAD:
+            stream.incoming.is_read = False
+            self._world.truth.is_in(self._trouble, stream.incoming.verdicts)
+            self._after(0)
+            return
         self.link.cut(session, rng.randint(*_DOWN_NS))
         if self._trouble is Trouble.REPLACED:
             self.link.far = self._successor
         else:
             stream.incoming.restore(stream.number - rng.randint(1, _MOST_TAKEN_BACK))
             stream.begin_sequence()
-            self._world.truth.caused(stream.incoming.verdicts, self._trouble.value)
+            self._world.truth.is_in(self._trouble, stream.incoming.verdicts)
             self._is_restored = True
+
+    def _message(self, stream: Stream, template: Template) -> Message:
+        message = super()._message(stream, template)
+        if self._trouble is Trouble.NARROW:
+            message.body = self._world.body(_LARGE_BODY if self._is_in_trouble else _SMALL_BODY)
+        return message
+
+    def _dropped(self, *packet: Any) -> None:
+        """Notes a message that does not arrive; a SessionAck has other arguments."""
+        match packet:
+            case _, _, _, (session, message, previous):
+                self._stream.incoming.dropped(session, message, previous)
+
+    def _give_up(self, session: Session) -> None:
+        if session is self.link.session:
+            self.link.close(session, reset=True)
 
     def _close_soon(self, session: Session) -> None:
         if session is not self._closing:

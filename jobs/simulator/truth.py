@@ -1,11 +1,13 @@
 """Writes truth.json: what a replay must say of every transactional message that the capture holds.
 
-Of a whole capture also what became of each message, `outcomes`, what they add up to by sequence, `incidents`, and which
-situations of the sender must be found, `findings`. Where messages came from more than one address, `senders` says of
+Of a whole capture also what became of each message, `outcomes`, what they add up to by sequence, `incidents`, which
+situations of the sender must be found, `findings`, and of each sequence that asks for FinalAcks how many messages are
+accepted and not read yet, and since when, `not_read`. Where messages came from more than one address, `senders` says of
 each which machine it is, and what was sent from there. Where messages were not acknowledged, or an acknowledgment fell,
-`cause` says why; a sender whose receiver was replaced has a scope for each `receiving_queue_manager`. Where a balancer
-split the messages over several receivers, each has a state of its own, but the contract judges them as one queue: there
-stands only what one of them accepted, `delivered`, which nobody may call lost.
+`cause` says why, and `trouble` what the simulation did; a sender whose receiver was replaced has a scope for each
+`receiving_queue_manager`. Where a balancer split the messages over several receivers, each has a state of its own, but
+the contract judges them as one queue: there stands only what one of them accepted, `delivered`, which nobody may call
+lost.
 """
 
 import json
@@ -17,7 +19,8 @@ from tempfile import TemporaryFile
 from typing import Any, TextIO
 from uuid import UUID
 
-from jobs.simulator.fates import Fates
+from jobs.simulator.branches import Trouble
+from jobs.simulator.fates import DOUBTFUL, Fates
 from jobs.simulator.network import Connection
 from jobs.simulator.packets import Message
 from schemas.replay import FindingKind
@@ -142,7 +145,7 @@ class Truth:
         self._fates: dict[int, list[Fates]] = defaultdict(list)
         self._findings: dict[int, set[FindingKind] | None] = defaultdict(set)
         self._seen: dict[UUID, Seen] = defaultdict(dict)
-        self._causes: dict[int, str] = {}
+        self._troubles: dict[int, Trouble] = {}
         self._copies: set[tuple[str, str]] = set()
         self.files = ExitStack()
 
@@ -176,9 +179,9 @@ class Truth:
         found = self._findings[id(verdicts)] or set()
         self._findings[id(verdicts)] = None if kind is None else found | {kind}
 
-    def caused(self, verdicts: Verdicts, cause: str) -> None:
-        """Notes why the messages of a scope were not acknowledged, or less than before."""
-        self._causes[id(verdicts)] = cause
+    def is_in(self, trouble: Trouble, verdicts: Verdicts) -> None:
+        """Notes why the messages of a scope are not acknowledged, or less than before, or not read."""
+        self._troubles[id(verdicts)] = trouble
 
     def _reached(self, verdicts: Verdicts) -> list[Fates]:
         """Returns what became of a scope's messages at each receiver that got some."""
@@ -199,8 +202,17 @@ class Truth:
             return {"delivered": sorted(set().union(*(fates.delivered() for fates in reached)))}
         if not (reached and reached[0].is_exact):
             return {}
-        cause = self._causes.get(id(verdicts))
-        became = {"outcomes": reached[0].outcomes(), "incidents": reached[0].incidents()}
+        outcomes = reached[0].outcomes()
+        words = {row["outcome"] for row in outcomes}
+        trouble = self._troubles.get(id(verdicts), Trouble.NO_QUEUE if "unacknowledged" in words else None)
+        # What a sender in trouble gave up long before the end has no incident.
+        cause = trouble.cause if trouble and words.intersection(DOUBTFUL) else None
+        became: dict[str, Any] = {
+            "outcomes": outcomes,
+            "incidents": reached[0].incidents(),
+            "not_read": reached[0].not_read_yet(),
+        }
+        became |= {"trouble": trouble.name} if id(verdicts) in self._troubles and trouble else {}
         return became | ({} if cause is None else {"cause": cause})
 
     def _sent_by(self, source: str, verdicts: Verdicts, *, with_outcomes: bool) -> dict[str, Any]:

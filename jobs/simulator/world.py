@@ -50,10 +50,11 @@ class World:
         self._nat_port = _NAT_PORTS + (self._nat_port + 1 - _NAT_PORTS) % ((1 << 16) - _NAT_PORTS)
         return self._nat_port
 
-    def body(self, *, plain: bool = False) -> bytes:
+    def body(self, size: int | None = None, *, plain: bool = False) -> bytes:
         """Returns a message body from the pool; a `plain` one comes from its beginning, where no packet is hidden."""
-        smallest, largest = self._bodies
-        size = smallest + int(self.rng.random() * (largest - smallest + 1))
+        if size is None:
+            smallest, largest = self._bodies
+            size = smallest + int(self.rng.random() * (largest - smallest + 1))
         start = 0 if plain else int(self.rng.random() * (len(self._pool) - size)) & ~3
         return self._pool[start : start + size]
 
@@ -173,4 +174,5 @@ class Link:
                 stream.incoming.verdicts.missing(connection)
 
         connection.missing = missing
+        connection.between = self._near, self.far.guid
         return Session(connection, self._take, hops=line.hops, is_final=line.is_final)

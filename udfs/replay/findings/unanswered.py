@@ -20,7 +20,7 @@ from udfs.frames.columns import (
 from udfs.frames.derivation import derives
 from udfs.replay.order.acks import select_order_acks
 from udfs.replay.outcomes.counts import has_outcome
-from udfs.replay.outcomes.plain import with_receiver
+from udfs.replay.outcomes.plain import last_seen, with_receiver
 from udfs.replay.outcomes.unacknowledged import OF_PAIR
 
 _DOUBTED = [Outcome.UNACKNOWLEDGED, Outcome.CONTRADICTED, Outcome.UNKNOWN]
@@ -120,11 +120,15 @@ def closed_connections(
     """Returns rows for `closed_by_receiver`, one per sequence: the receiver ended its session's last connections early.
 
     That is three at least, each within the time that an OrderAck may take after its last packet, without a SessionAck,
-    although the receiver's TCP acknowledged bytes. Whoever sends the first FIN or RST ends a connection.
+    although the receiver's TCP acknowledged bytes. Whoever sends the first FIN or RST ends a connection. One that is
+    still open counts once a SessionAck came, or one of its ends was seen that long after its last packet.
     """
     answered = session_acks.select("stream_id").unique().with_columns(is_answered=True)
     back = ends.select("connection_id", "stream_id").join(answered, on="stream_id", how="left")
     heard = back.group_by("connection_id").agg(pl.col("is_answered").any().fill_null(value=False))
+    seen = last_seen(ends).select("stream_id", until_ns=pl.max_horizontal("until_ns", "receiver_until_ns"))
+    waited = pl.col("until_ns") - nanoseconds(pl.col("last_captured_at"))
+    is_over = pl.col("ended_at").is_not_null() | pl.col("is_answered") | (waited >= LATEST_ORDER_ACK_NS)
     lasted = nanoseconds(pl.col("ended_at")) - nanoseconds(pl.col("last_captured_at"))
     is_early = pl.col("ended_by_receiver") & pl.col("acked_bytes").is_not_null() & ~pl.col("is_answered")
     counting = ends.filter(pl.col("copy_of").is_null()).select("stream_id", "session_id", "connection_id", "first_ns")
@@ -132,6 +136,8 @@ def closed_connections(
         streams.select("stream_id", "acked_bytes", "last_captured_at", "ended_by_receiver", "ended_at")
         .join(counting, on="stream_id")
         .join(heard, on="connection_id", how="left")
+        .join(seen, on="stream_id", how="left")
+        .filter(is_over.fill_null(value=True))
         .with_columns(is_early=(is_early & (lasted < LATEST_ORDER_ACK_NS)).fill_null(value=False))
     )
     last = pl.col("is_early").tail(_CLOSED_TIMES)

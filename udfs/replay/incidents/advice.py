@@ -97,8 +97,9 @@ _ABOUT: Mapping[Cause, _About] = {
     Cause.NEVER_ANSWERED: _About(
         (Kind.NEVER_ANSWERED,),
         "The receiver never acknowledged messages of {}",
-        "Look on the receiver whether the queue exists and is transactional, and at its event log. The messages are "
-        "still in the sender's outgoing queue.",
+        "Look on the receiver whether the queue exists and is transactional, and at its event log. Where `outcomes` "
+        "says that messages did not arrive, look for a path that drops large packets: a tunnel, or a firewall that "
+        "drops ICMP. The messages are still in the sender's outgoing queue.",
     ),
     Cause.CONTRADICTED: _About(
         (Outcome.CONTRADICTED, Kind.CONTRADICTED),

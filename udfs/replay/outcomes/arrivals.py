@@ -52,6 +52,8 @@ class Arrival(NamedTuple):
     content_hash: int
     accepted_twice: bool
     """Whether the same message was accepted more than once, over all scopes."""
+    accepted_elsewhere: bool
+    """Whether the same message was accepted in another scope, by another receiver, and refused in this one."""
     session_id: str
     destination_queue: str | None
     label: str | None
@@ -68,7 +70,7 @@ class Arrival(NamedTuple):
     overdue: bool
     """Whether the receiver acknowledges its sender, and the captures would show that it acknowledged this."""
     acknowledged_sequence: int | None
-    """The highest sequence of its sender that its receiver acknowledged; None for none."""
+    """The last sequence of its scope of which its receiver acknowledged a message; None for none."""
     in_vain: bool
     """Whether its receiver acknowledged it, and a lower number afterwards: it went back."""
     untaken: bool

@@ -121,7 +121,6 @@ def find_fates(united: Conversations[T], inputs: Inputs[T], verdicts: T, settled
         not_arrived=engine.select(not_arrived, "scope_key", *PLACE, "closed"),
         overdue=engine.select(overdue, "scope_key", *PLACE),
         in_vain=engine.select(in_vain, "scope_key", *PLACE),
-        pairs=answered,
         settled=settled.tallies,
     )
     explained = engine.keep(engine.run(found["arrivals"], explain_slots, EXPLAINED, ("scope_key",), FALLING))

@@ -95,10 +95,15 @@ def last_seen(ends: pl.DataFrame) -> pl.DataFrame:
 def accepted_twice(verdicts: pl.DataFrame) -> pl.DataFrame:
     """Returns slot and MESSAGE of what was accepted more than once, over all scopes that accepted it.
 
-    Verdicts on an assumed state aside.
+    And, with `elsewhere`, of what a scope refused and another one accepted. Verdicts on an assumed state aside.
     """
-    accepted = verdicts.filter(pl.col("accepted") & ~rests_on_assumption())
-    return accepted.select(*SLOT, *MESSAGE).filter(pl.struct(MESSAGE).is_duplicated())
+    accepted = verdicts.filter(pl.col("accepted") & ~rests_on_assumption()).select(*SLOT, *MESSAGE)
+    twice = accepted.filter(pl.struct(MESSAGE).is_duplicated())
+    refused = verdicts.filter(pl.col("accepted").not_()).select(*SLOT, *MESSAGE).unique()
+    others = accepted.select(*MESSAGE, other="scope_key").unique()
+    elsewhere = refused.join(others, on=MESSAGE).filter(pl.col("other") != pl.col("scope_key"))
+    parts = {False: twice, True: elsewhere.select(*SLOT, *MESSAGE).unique()}
+    return pl.concat([part.with_columns(elsewhere=pl.lit(is_elsewhere)) for is_elsewhere, part in parts.items()])
 
 
 def with_receiver(rows: pl.DataFrame) -> pl.DataFrame:

@@ -161,7 +161,7 @@ class Message:
         if self.acknowledged_us is not None or self.final_ack_class is not None:
             return False
         acknowledged = self.first.acknowledged_sequence
-        if acknowledged is not None and self.first.sequence < acknowledged <= self.first.state_sequence:
+        if acknowledged is not None and self.first.sequence < acknowledged:
             return self.never_taken  # its receiver went on to a later sequence, and says no more of this one
         overdue = any(arrival.overdue for arrival in self.arrivals)
         return overdue or self.never_taken or self.next_resend_us is not None
@@ -206,6 +206,8 @@ def outcome_of(message: Message) -> Outcome:
         refused = (one for one in arrivals if one.verdict == Verdict.OUT_OF_ORDER and not message.is_doubtful(one))
         is_after = any(one.replay_order < accepted.replay_order for one in refused)
         return Outcome.DELIVERED_AFTER_REFUSAL if is_after else Outcome.DELIVERED
+    if surely_refused and first.accepted_elsewhere:
+        return Outcome.UNKNOWN  # another receiver has it, or has it no more
     if doubtful and (was_queued or (is_alone and any(arrival.covered for arrival in doubtful))):
         return Outcome.DELIVERED_BY_ACKNOWLEDGMENT
     if displacer:

@@ -142,6 +142,7 @@ def _message_row(message: Message) -> Row:
             acknowledgment="a FinalAck" if proof is DeliveredBy.FINAL_ACK else "an OrderAck",
             again=" It was refused each time that it was resent." if stuck else "",
             why=_why_unacknowledged(message) if outcome is Outcome.UNACKNOWLEDGED else "",
+            but=_BUT_ELSEWHERE if message.first.accepted_elsewhere else "",
         ),
     }
 
@@ -153,13 +154,23 @@ def _why_unacknowledged(message: Message) -> str:
         first, last, next_one = (
             utc(_EPOCH + timedelta(microseconds=us)) for us in (min(times), max(times), message.next_resend_us)
         )
-        return f": it was sent {len(times)} times from {first} to {last}, and is sent again by {next_one}"
+        sent = f": it was sent {len(times)} times from {first} to {last}, and is sent again by {next_one}"
+        return sent + _untaken(message)
     if message.never_taken:
         return ", and its TCP did not acknowledge the bytes either, so it never arrived"
     return (
         f", although it acknowledged other messages of this sender, and the captures show the session for more than "
         f"the {LATEST_ORDER_ACK_MS} ms that the timers allow"
     )
+
+
+def _untaken(message: Message) -> str:
+    """Says how often TCP did not take a message that was sent several times; of the last time it may be too soon."""
+    times = sum(arrival.untaken for arrival in message.arrivals)
+    if not times:
+        return ""
+    often = "each time" if message.never_taken else f"{times} of these times"
+    return f"; {often} the receiver's TCP did not acknowledge the bytes either, so it did not arrive"
 
 
 def _run_row(first: int, last: int, outcome: Outcome, shown_by: Arrival, decided_by: str | None) -> Row:
@@ -192,6 +203,7 @@ def _row_of(arrival: Arrival, number: int, outcome: Outcome) -> Row:
     }
 
 
+_BUT_ELSEWHERE = " This one refused it, but another queue manager accepted the same message."
 _OF_MESSAGE: Mapping[Outcome, str] = {
     Outcome.CONTRADICTED: "The receiver's acknowledgments contradict the replay, so whether it has the message is not "
     "known.",
@@ -209,7 +221,7 @@ _OF_MESSAGE: Mapping[Outcome, str] = {
     Outcome.PASSED_BY: "The message was only refused, and the receiver went on beyond its number, so it can not be "
     "accepted any more.",
     Outcome.PENDING: "The message was only refused so far; the receiver still waits for one before it.{again}",
-    Outcome.UNKNOWN: "The captures do not tell whether the receiver has it.",
+    Outcome.UNKNOWN: "The captures do not tell whether the receiver has it.{but}",
     Outcome.DELIVERED: "The message was accepted.",
 }
 
@@ -225,5 +237,5 @@ _OF_NUMBERS: Mapping[Outcome, str] = {
     "went on beyond it.",
     Outcome.AWAITED: "A later message says that one with this number was sent, but none was seen yet, and the receiver "
     "waits for it.",
-    Outcome.UNKNOWN: _OF_MESSAGE[Outcome.UNKNOWN],
+    Outcome.UNKNOWN: _OF_MESSAGE[Outcome.UNKNOWN].format(but=""),
 }

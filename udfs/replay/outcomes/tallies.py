@@ -99,7 +99,8 @@ def scope_states(tallies: pl.DataFrame) -> pl.DataFrame:
     """Returns per `scope_key` where its receiver stood: before the first arrival, `opening_…`, and after the last.
 
     `state_…` is that after the last arrival; `state_assumed`: it rests on the last unknown arrival, which no OrderAck
-    covered, and no message with a previous number of 0 set it since.
+    covered, and no message with a previous number of 0 set it since. `acknowledged_sequence` is the last one of which a
+    message was acknowledged; null for none.
     """
     unknown, from_zero = pl.col("last_unknown"), pl.col("last_from_zero")
     is_assumed = (unknown // 2 > from_zero.fill_null(0)) & (unknown % 2 == 0)
@@ -109,6 +110,7 @@ def scope_states(tallies: pl.DataFrame) -> pl.DataFrame:
             *(pl.col(name).max_by("last_order") for name in _OF_LAST),
             *(pl.col(name).min_by("first_order") for name in _OF_FIRST),
             pl.col("last_from_zero", "last_unknown").max(),
+            pl.col("sequence").filter(pl.col("acknowledged") > 0).max().alias("acknowledged_sequence"),
         )
         .with_columns(state_assumed=is_assumed.fill_null(value=False))
         .drop("last_from_zero", "last_unknown")

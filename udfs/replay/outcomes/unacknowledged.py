@@ -35,9 +35,8 @@ def late_arrivals(verdicts: pl.DataFrame, watched: pl.DataFrame) -> pl.DataFrame
 
 @derives(ACK_PAIR)
 def acknowledged_pairs(acks: pl.DataFrame) -> pl.DataFrame:
-    """Returns the pairs that OrderAcks are of: when the first came, `began_ns`, and the `highest` sequence named."""
-    order_acks = select_order_acks(acks)
-    return order_acks.group_by(ACK_PAIR).agg(pl.min("ns").alias("began_ns"), pl.max("sequence").alias("highest"))
+    """Returns the pairs that OrderAcks are of, and when the first came, `began_ns`."""
+    return select_order_acks(acks).group_by(ACK_PAIR).agg(pl.min("ns").alias("began_ns"))
 
 
 @derives(shared=("pairs",), columns={"late": _OF_LATE}, in_parts=True)

@@ -3,18 +3,21 @@
 import polars as pl
 
 from schemas.wire import LATEST_ORDER_ACK_NS
-from udfs.frames.columns import ACK_PAIR, PLACE, SEQUENCE, SPAN, are_in, null, row_key, signed
+from udfs.frames.columns import PLACE, SEQUENCE, SPAN, are_in, null, row_key, signed
 from udfs.frames.derivation import Frames, derives
 from udfs.replay.outcomes.arrivals import ARRIVAL
 from udfs.replay.outcomes.counts import count_slots, plain_arrivals
-from udfs.replay.outcomes.plain import MESSAGE, SLOT, TALLIED, is_plain, with_receiver
+from udfs.replay.outcomes.plain import MESSAGE, SLOT, TALLIED, is_plain
 from udfs.replay.outcomes.tallies import merge_tallies, scope_states, tally
 
 _COPIED = (
     *(*MESSAGE, "session_id", "destination_queue", "label", "replay_order", "accepted", "verdict", "reason"),
     *("evidence", "final_ack_class", "final_ack_requested", "assumed", "missing_runs", "behind_gap"),
 )
-_OF_SCOPE = (*("opening_sequence", "opening_number", "state_sequence", "state_number", "state_assumed"),)
+_OF_SCOPE = (
+    *("opening_sequence", "opening_number", "state_sequence", "state_number", "state_assumed"),
+    "acknowledged_sequence",
+)
 
 
 @derives(columns={"verdicts": TALLIED}, in_parts=True)
@@ -23,7 +26,7 @@ def sum_up_verdicts(verdicts: pl.DataFrame) -> Frames:
     return {"tallies": tally(verdicts), "slots": verdicts.filter(~is_plain()).select(SLOT).unique()}
 
 
-@derives(("scope_key",), ("pairs",))
+@derives(("scope_key",))
 def unusual_arrivals(
     verdicts: pl.DataFrame,
     parts: pl.DataFrame,
@@ -31,15 +34,13 @@ def unusual_arrivals(
     not_arrived: pl.DataFrame,
     overdue: pl.DataFrame,
     in_vain: pl.DataFrame,
-    pairs: pl.DataFrame,
     settled: pl.DataFrame,
 ) -> Frames:
     """Returns the arrivals in unusual slots, and what the others add up to.
 
     A slot is unusual with an arrival that is not plain, or is one of `accepted_twice`, `not_arrived`, `overdue` or
-    `in_vain`. `verdicts` are those in unusual slots, with the columns of `last_seen`, `parts` tallies of all, and
-    `pairs` rows of `acknowledged_pairs`. All of a scope have to be there, or instead of those before the others their
-    tallies, `settled`. The frames are
+    `in_vain`. `verdicts` are those in unusual slots, with the columns of `last_seen`, `parts` tallies of all. All of a
+    scope have to be there, or instead of those before the others their tallies, `settled`. The frames are
 
     * `arrivals`: all arrivals in unusual slots and the runs of plain ones between them, as rows of ARRIVAL;
     * `tallies`, `plain` and `slot_counts`: the rows of `merge_tallies`, `plain_arrivals` and `count_slots`.
@@ -47,7 +48,7 @@ def unusual_arrivals(
     tallies = merge_tallies(parts)
     every_tally = pl.concat([settled.select(tallies.columns), tallies])
     states = scope_states(every_tally)
-    found = _arrivals(with_receiver(verdicts).join(pairs, on=ACK_PAIR, how="left"), not_arrived, overdue, in_vain)
+    found = _arrivals(verdicts, not_arrived, overdue, in_vain)
     due = first_due(found, states)
     plain = plain_arrivals(tallies, found)
     return {
@@ -76,7 +77,6 @@ def _arrivals(
         (are_in(some, not_arrived.select(PLACE)) & was_seen_after.fill_null(value=False)).alias("untaken"),
         are_in(some, overdue.select(PLACE)).alias("overdue"),
         are_in(some, in_vain.select(PLACE)).alias("in_vain"),
-        pl.col("highest").alias("acknowledged_sequence"),
         pl.col("acknowledged_at").dt.timestamp("us").alias("acknowledged_us"),
         (pl.col("until_ns") // 1000).alias("until_us"),
         _longest_interval().alias("longest_us"),
@@ -135,7 +135,9 @@ def _with_facts_of_scope(
         .join(due, on=SPAN, how="left")
     )
     rows = arrivals.join(facts, on=SPAN).with_columns(plain_to=null(pl.Int64))
-    rows = rows.with_columns(accepted_twice=are_in(rows, twice.select("scope_key", *MESSAGE)))
+    parts = {"accepted_twice": ~pl.col("elsewhere"), "accepted_elsewhere": pl.col("elsewhere")}
+    messages = {name: twice.filter(part).select("scope_key", *MESSAGE) for name, part in parts.items()}
+    rows = rows.with_columns(are_in(rows, of).alias(name) for name, of in messages.items())
     return (
         pl.concat([rows, _plain_runs(rows)])
         .with_columns(falling_sequence=~pl.col("sequence"), falling_number=~pl.col("number"))
