@@ -212,7 +212,7 @@ def never_answered(
     sentence = (
         f"{to_address} never acknowledged {counted(messages, 'message')} from {from_address} to "
         f"{destination_queue or 'a queue that is not named'}, neither with an OrderAck nor with a FinalAck. Look "
-        f"whether this queue exists on {to_address} and is transactional."
+        f"whether this queue exists on {to_address} and is transactional, and whether the path drops large packets."
     )
     return Told(FindingKind.NEVER_ANSWERED, Severity.ERROR, sentence, [key])
 
@@ -339,9 +339,9 @@ def window_stalled(
         "connection took over, messages wait in the sender's outgoing queue."
     )
     sentence = (
-        f"The receiver stopped taking packets on {counted(messages, 'connection')}: {said}. "
+        f"Packets were not taken on {counted(messages, 'connection')}: {said}. "
         f"{waiting if is_last else 'It went on later.'} Look on the receiver for a full disk, a lack of memory, and a "
-        "Message Queuing service that is paused or hangs."
+        "Message Queuing service that is paused or hangs; on the way for one that drops large packets."
     )
     return Told(FindingKind.WINDOW_STALLED, Severity.WARNING if is_last else Severity.INFO, sentence, [key])
 

@@ -129,8 +129,8 @@ RULES = (
         Severity.INFO,
         when=_verdict_is(Verdict.DUPLICATE) & ~_DIFFERS,
         says=lambda found: (
-            f"{found.counted('repeat')} arrived after the receiver had the message, and it refused {found.it}, as it "
-            f"should. The first repeats number {found.first.number}."
+            f"{found.counted('repeat')} arrived after what it repeats was accepted by the rules, which refuse "
+            f"{found.it}. The first repeats number {found.first.number}."
         ),
         witness=(Role.ORIGINAL, Role.FIRST),
     ),
