@@ -136,5 +136,5 @@ def test_a_finding_says_who_could_not_connect(findings: dict[str, dict[str, Any]
     if row:
         assert f"could not connect to {HUB}: {words}, from 2024-01-01 00:" in row["explanation"]
         works = any(sent is WORKS for _, sent in tries)
-        assert ("The captures show no connection that worked." in row["explanation"]) is not works
+        assert ("The captures show no connection from " in row["explanation"]) is not works
         assert with_keys(row)["witness"] == [f"{address}:50000>{HUB}:1801#0@0"] or works

@@ -9,7 +9,7 @@ from jobs.cli.config import DEFAULTS
 from jobs.cli.errors import UsageError
 from jobs.cli.names import Names
 from jobs.commands import page
-from jobs.commands.headline import Period, headline, headline_figures
+from jobs.commands.headline import UNCONFIRMED, Period, headline, headline_figures
 from jobs.engines.in_process import InProcess
 from schemas.outcomes import Outcome
 
@@ -17,7 +17,7 @@ NOWHERE = {
     f"{what}{part}": value
     for what in ("lost", "stuck", "unacknowledged")
     for part, value in {"": 0, "_since_ns": None, "_queue": None, "_queues": 0}.items()
-} | {"resent": 0, "undecided": 0}
+} | {"resent": 0, "undecided": 0, "classes": []}
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ NOWHERE = {
             {Outcome.DISPLACED: 84, Outcome.PASSED_BY: 1, Outcome.UNKNOWN: 5, Outcome.DELIVERED: 1000},
             {},
             (
-                "85 messages were lost: 84 displaced, 1 passed by.\nNone of 1,000 confirmed by the receiver. Also: 5 "
+                "85 messages were lost: 84 displaced, 1 passed by.\nNone of 1,005 confirmed by the receiver. Also: 5 "
                 "unknown."
             ),
         ),
@@ -68,27 +68,37 @@ NOWHERE = {
         (
             {Outcome.DELIVERED: 48},
             {},
-            "No loss was seen, and no refusal.\nNone of 48 confirmed by the receiver.",
+            f"No loss was seen, and no refusal. {UNCONFIRMED}\nNone of 48 confirmed by the receiver.",
+        ),
+        # Why a receiver refused messages is said at once.
+        (
+            {Outcome.REFUSED_FOR_CAUSE: 2},
+            {"classes": [0x8004]},
+            "2 messages were lost: 2 refused by the receiver (the sender has no access to the queue).",
         ),
         # A doubt is named in place of "nothing was lost".
-        ({Outcome.UNKNOWN: 2}, {}, "No loss was seen, but: 2 unknown."),
+        ({Outcome.UNKNOWN: 2}, {}, "No loss was seen, but: 2 unknown.\nNone of 2 confirmed by the receiver."),
         (
             {Outcome.UNKNOWN: 16},
             {"undecided": 8},
             (
                 "8 messages were lost; which machine's is not known: nothing compares the clocks of these captures. In "
-                "doubt: 16 unknown."
+                "doubt: 16 unknown.\nNone of 16 confirmed by the receiver."
             ),
         ),
         (
             {Outcome.UNKNOWN: 2, Outcome.PASSED_BY: 1},
             {"undecided": 1},
             (
-                "1 message was lost: 1 passed by.\nAlso: 1 more lost, of which nothing compares the clocks, so whose "
-                "is not known, 2 unknown."
+                "1 message was lost: 1 passed by.\nNone of 2 confirmed by the receiver. Also: 1 more lost, of which "
+                "nothing compares the clocks, so whose is not known, 2 unknown."
             ),
         ),
-        ({Outcome.CONTRADICTED: 3}, {}, "No loss was seen, but: 3 contradicted by the receiver."),
+        (
+            {Outcome.CONTRADICTED: 3},
+            {},
+            "No loss was seen, but: 3 contradicted by the receiver.\nNone of 3 confirmed by the receiver.",
+        ),
         ({}, {}, "No transactional message was found, so there is nothing to judge."),
         (
             {},
@@ -105,7 +115,7 @@ NOWHERE = {
         (
             {Outcome.UNKNOWN: 2},
             {"missing_bytes": 1448, "unfit": ""},
-            "No loss was seen, but: 2 unknown, 1,448 missing bytes.",
+            "No loss was seen, but: 2 unknown, 1,448 missing bytes.\nNone of 2 confirmed by the receiver.",
         ),
         ({}, {"unjudged": 4}, "No loss was seen, but: 4 transactional messages not judged."),
         # What the receiver waits for is no loss, and not all is well.
@@ -114,10 +124,14 @@ NOWHERE = {
             {"confirmed": 10},
             (
                 "Nothing was lost so far, but: 9 pending, 1 awaited. The receiver refuses the pending ones until what "
-                "comes before them arrives.\n10 of 10 confirmed by the receiver."
+                "comes before them arrives.\n10 of 20 confirmed by the receiver."
             ),
         ),
-        ({Outcome.UNKNOWN: 2, Outcome.PENDING: 9}, {}, "No loss was seen, but: 2 unknown, 9 pending."),
+        (
+            {Outcome.UNKNOWN: 2, Outcome.PENDING: 9},
+            {},
+            "No loss was seen, but: 2 unknown, 9 pending.\nNone of 11 confirmed by the receiver.",
+        ),
         (
             {},
             {"failed": ["A could not connect to B.", "C could not connect to D."]},
@@ -129,7 +143,8 @@ NOWHERE = {
             | {Outcome.DELIVERED_AFTER_REFUSAL: 4},
             {"stuck": 1},
             (
-                "1 message is stuck, to Q, and still at the end of the captures.\nNone of 4 confirmed by the receiver. "
+                "1 message is stuck, to Q, and still at the end of the captures.\n"
+                "None of 11 confirmed by the receiver. "
                 "Also: 5 pending (1 of them stuck), 2 awaited, 1 expired unseen, 3 not read, 4 delivered after refusal."
             ),
         ),
@@ -138,7 +153,7 @@ NOWHERE = {
             {"stuck": 104, "errors": 9},
             (
                 "21 messages were lost: 21 displaced. 104 messages are stuck, to Q, and still at the end of the "
-                "captures.\nAlso: 124 pending (104 of them stuck)."
+                "captures.\nNone of 124 confirmed by the receiver. Also: 124 pending (104 of them stuck)."
             ),
         ),
     ],
@@ -151,7 +166,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
         for what in ("stuck", "unacknowledged")
         for part, value in {"": figures.get(what, 0), "_queue": "Q", "_queues": 1}.items()
     }
-    places["undecided"] = figures.get("undecided", 0)
+    places |= {"undecided": figures.get("undecided", 0), "classes": figures.get("classes", [])}
     doubts = {
         name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors", "confirmed")
     }
@@ -185,7 +200,7 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
         "21 messages were lost since 2026-03-03 08:24:26 UTC, most of them to Orders (Q): 21 displaced. "
         "2 messages are stuck, to a queue that is not named, and still at the end of the captures. "
         "Go to 10.20.0.123, 10.20.0.2 (South), 10.20.0.4 and 1 more machine.\n"
-        "Also: 3 pending (2 of them stuck)."
+        "None of 3 confirmed by the receiver. Also: 3 pending (2 of them stuck)."
     )
 
 

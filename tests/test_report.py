@@ -202,7 +202,7 @@ def test_the_headline_and_the_figures_beneath_it(morning: Tables) -> None:
     pending = '<a href="#pending" data-outcome="pending">124 pending (104 of them stuck)</a>'
     assert f'{pending}, <a href="#pending" data-outcome="awaited">1 awaited</a>' in text
     assert (
-        "2026-03-03 07:31:00 to 08:56:44 UTC, 3 senders, 2 queues, 523 of 523 confirmed by the receiver. Also: " in text
+        "2026-03-03 07:31:00 to 08:56:44 UTC, 3 senders, 2 queues, 523 of 648 confirmed by the receiver. Also: " in text
     )
     assert "whether they were read is not reported" in text
     tiles = dict(re.findall(r"<dt>(?:<a[^>]*>)?([^<]+)(?:</a>)?</dt><dd>([^<]+)</dd>", text.partition("</dl>")[0]))

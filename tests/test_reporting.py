@@ -225,6 +225,8 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         lost,
         lost | {"destination_queue": "b", "first_seen_at": SINCE},
         lost | {"destination_queue": None, "numbers": 1},
+        {"outcome": Outcome.REFUSED_FOR_CAUSE, "lost": True, "numbers": 1, "final_ack_class": 0x8004}
+        | {"destination_queue": "d"},
         {"stuck": True, "numbers": 1, "first_seen_at": BEFORE},
         {"lost": None, "numbers": 9},
         unacknowledged | {"first_seen_at": BEFORE},
@@ -235,10 +237,10 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
     queues = messages.harm_by_queue(rows)
     since, before = (int(at.timestamp()) * NS for at in (SINCE, BEFORE))
     assert messages.places(queues) == {
-        "lost": 5,
+        "lost": 6,
         "lost_since_ns": since,
         "lost_queue": "b",
-        "lost_queues": 3,
+        "lost_queues": 4,
         "stuck": 1,
         "stuck_since_ns": before,
         "stuck_queue": None,
@@ -249,6 +251,7 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         "unacknowledged_queues": 1,
         "undecided": 0,
         "resent": 1,
+        "classes": [0x8004],
     }
     by_queue = [(row["lost"], row["destination_queue"]) for row in summary.lost_by(queues)]
     assert by_queue == [(2, "a"), (2, "b"), (1, None)]

@@ -47,7 +47,7 @@ SITUATIONS = {
         ("10 messages were lost", "its time to reach the queue ran out", "clocks"), ("missing or full", "quota")
     ),
     "extension_header": Said(
-        ("10 of 10 confirmed by the receiver", "9 pending, 1 awaited", "Go to 10.1.0.5"), ("lost since",)
+        ("10 of 20 confirmed by the receiver", "9 pending, 1 awaited", "Go to 10.1.0.5"), ("lost since",)
     ),
     "answers_on_another_path": Said(
         ("No loss was seen", "none of 60 confirmed by the receiver"), ("Nothing was lost", "stuck", "never ack")

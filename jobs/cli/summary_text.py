@@ -18,6 +18,8 @@ _FIRST = (
 _CALLED = {"accepted_not_read_messages": "not read yet"}
 """Names of figures in other words."""
 _TIMES = (("from", "first_captured_at"), ("to", "last_captured_at"))
+_ARRIVED = {"accepted": "arrived", "duplicate": "arrived again"}
+"""What roles of packets are called where the receiver says nothing of them, or the contrary."""
 _IN_OTHERS = {
     "lost",
     "lost_by",
@@ -161,7 +163,7 @@ def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
     figures = (
         (incident["lost_messages"], "lost"),
         (incident["stuck_messages"], "stuck"),
-        (waiting, "more pending" if incident["stuck_messages"] else "pending"),
+        (waiting, "more pending" if incident["stuck_messages"] else "pending or awaited"),
         (incident["unacknowledged"], "never acknowledged"),
         (incident["unknown"], "unknown"),
     )
@@ -176,7 +178,8 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
     """
     named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident)) or incident["outcome"]
     queues = ", ".join(incident["destination_queues"]) or "a queue that is not named"
-    is_unanswered = bool(incident["unacknowledged"]) or incident["cause"] == Cause.REFUSED_FOR_CAUSE
+    is_unanswered = bool(incident["unacknowledged"] or incident["unknown"])
+    is_unanswered |= incident["cause"] == Cause.REFUSED_FOR_CAUSE
     ended = incident["ended_at"]
     end = {None: "not known whether it goes on: last seen", True: "not over: last seen", False: "over since"}
     began = incident["began_at"] or "no time known"
@@ -194,7 +197,7 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
         many = sum(one["messages"] for one in accepted)
         since = f"Accepted since numbers were used twice, {incident['accepted_since']}"
         lines.append(f"{since}: {many:,} {'message' if many == 1 else 'messages'} ({each}); {report} lists them")
-    lines += _proof(incident.get("proof", ()), {"accepted": "arrived"} if is_unanswered else {})
+    lines += _proof(incident.get("proof", ()), _ARRIVED if is_unanswered else {})
     return [printable(line) for line in lines]
 
 
@@ -243,8 +246,8 @@ def _machine(sender: Mapping[str, Any], *, rules_alone: bool) -> str:
     text = _called(sender)
     if sender.get("messages") is not None:
         messages = "message" if sender["messages"] == 1 else "messages"
-        accepted = f"{sender['accepted']:,} accepted{' by the rules' if rules_alone else ''}"
-        text += f": {sender['messages']:,} {messages} of this incident, {accepted}, "
+        accepted = "" if rules_alone else f"{sender['accepted']:,} accepted, "
+        text += f": {sender['messages']:,} {messages} of these sequences, {accepted}"
         text += f"{sender['lost']:,} lost; first seen {sender['first_seen_at']}"
     return f"{text}, came later: the suspected copy" if sender["suspected"] else text
 
@@ -253,8 +256,12 @@ def _outcomes(counts: Mapping[str, int], summary: Mapping[str, Any]) -> str:
     """Returns messages by outcome; how many of the delivered are confirmed, where not all are."""
     named, confirmed = ", ".join(_named(outcome, many) for outcome, many in counts.items()), summary.get("confirmed", 0)
     delivered = sum(many for outcome, many in counts.items() if outcome in DELIVERED)
-    sure = f"; {f'{confirmed:,}' if confirmed else 'none'} of {delivered:,} delivered confirmed by the receiver"
-    return f"{named}{sure if confirmed < delivered else ''}"
+    if not confirmed and delivered:
+        return f"{named}, by the rules: none of them confirmed by the receiver"
+    return (
+        f"{named}; {confirmed:,} of {delivered:,} delivered confirmed by the receiver" * (confirmed < delivered)
+        or named
+    )
 
 
 def _unfit(unfit: Mapping[str, Any], _: Mapping[str, Any]) -> str:

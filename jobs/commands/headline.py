@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from jobs.cli.names import Names
-from schemas.outcomes import DELIVERED, LOST, Outcome
+from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, Outcome
+from udfs.replay.findings.final_acks import reason_of
 from udfs.replay.words import counted, one_or_many
 
 NOT_TOLD = (
@@ -15,13 +16,20 @@ NOT_TOLD = (
 """The headline under the literal reading."""
 WAITS = "The receiver refuses the pending ones until what comes before them arrives."
 """What it means that messages are pending."""
+UNCONFIRMED = (
+    "The captures hold no acknowledgment of them: only the sender's outgoing queue, or a capture of the way back, can "
+    "tell whether they arrived."
+)
+"""What it means that no message is confirmed."""
 _WORDS = {
     Outcome.DISPLACED: "displaced",
     Outcome.GIVEN_UP: "given up",
     Outcome.PASSED_BY: "passed by",
     Outcome.NEVER_SEEN: "never seen",
-    Outcome.REFUSED_FOR_CAUSE: "refused for a cause that the receiver named",
+    Outcome.REFUSED_FOR_CAUSE: "refused by the receiver",
 }
+_TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
+"""Outcomes of messages that an acknowledgment could confirm."""
 _MACHINES = 3
 """Machines that the headline names."""
 
@@ -64,7 +72,7 @@ class Figures(NamedTuple):
     resent: str
     """Says whether their sender still sends the messages that were never acknowledged."""
     sure: str
-    """Says which period, senders and queues the captures show, and how many accepted messages are confirmed."""
+    """Says which period, senders and queues the captures show, and how many messages are confirmed."""
     confirmed: int
     machines: str
     """Says where an operator has to go."""
@@ -145,7 +153,9 @@ def headline_figures(
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )
-    split = _present([Figure(outcomes.get(outcome, 0), _WORDS[outcome], "lost", outcome) for outcome in LOST])
+    why = {Outcome.REFUSED_FOR_CAUSE: "; ".join(dict.fromkeys(map(reason_of, places["classes"])))}
+    named = {of: f"{words} ({why[of]})" if why.get(of) else words for of, words in _WORDS.items()}
+    split = _present([Figure(outcomes.get(outcome, 0), named[outcome], "lost", outcome) for outcome in LOST])
     lost, unacknowledged = sum(one.number for one in split), places["unacknowledged"]
     in_doubt = Figure(undecided, "more lost, of which nothing compares the clocks, so whose is not known", "unknown")
     is_bad = bool(lost or stuck or unacknowledged)
@@ -171,7 +181,7 @@ def headline_figures(
         stuck_where,
         unacknowledged_where,
         _resent(places["resent"], unacknowledged),
-        _sure(shown, sum(outcomes.get(outcome, 0) for outcome in (*DELIVERED, Outcome.UNACKNOWLEDGED)), confirmed),
+        _sure(shown, sum(outcomes.get(outcome, 0) for outcome in _TO_CONFIRM), confirmed),
         confirmed,
         to_go,
         nothing_judged,
@@ -254,7 +264,9 @@ def nothing_lost(figures: Figures) -> str:
     if figures.waiting:
         so_far = "Nothing was lost" if figures.confirmed else "No loss was seen"
         return f"{so_far} so far, but: {_list(figures.waiting)}. {WAITS}"
-    return "Nothing was lost." if figures.confirmed else "No loss was seen, and no refusal."
+    if figures.confirmed:
+        return "Nothing was lost."
+    return f"No loss was seen, and no refusal. {UNCONFIRMED}"
 
 
 def _list(figures: list[Figure]) -> str:

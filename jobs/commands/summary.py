@@ -80,7 +80,16 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     if not sums["is_told"]:
         return {"headline": NOT_TOLD, "outcomes": {}, "lost": None, "lost_by": [], "stuck": None, "severities": {}}
     harm = engine.read(
-        OUTCOMES, *QUEUE, "lost", "stuck", "outcome", "numbers", "first_seen_at", "next_resend_at", "contenders"
+        OUTCOMES,
+        *QUEUE,
+        "lost",
+        "stuck",
+        "outcome",
+        "numbers",
+        "first_seen_at",
+        "next_resend_at",
+        "contenders",
+        "final_ack_class",
     )
     queues = engine.gather(harm_by_queue, outcomes=harm)[ONE]
     where = places(queues)

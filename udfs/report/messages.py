@@ -71,7 +71,7 @@ def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
     """Returns per sender and queue how many messages are `lost`, `stuck` or `unacknowledged`, and their `…_since`.
 
     `resent` counts the unacknowledged ones that their sender still sends, `undecided` those that were lost although
-    nothing tells which.
+    nothing tells which. `classes` are those of the FinalAcks that say why messages were refused.
     """
     is_unacknowledged = has_outcome([Outcome.UNACKNOWLEDGED])
     outcomes = outcomes.with_columns(unacknowledged=is_unacknowledged)
@@ -81,6 +81,7 @@ def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
         count_if("unacknowledged").alias("unacknowledged"),
         count_if(pl.col("next_resend_at").is_not_null()).alias("resent"),
         undecided().alias("undecided"),
+        pl.col("final_ack_class").filter(has_outcome([Outcome.REFUSED_FOR_CAUSE])).unique().alias("classes"),
         *(pl.col("first_seen_at").filter(name).min().alias(f"{name}_since") for name in _HARM),
     )
 
@@ -89,6 +90,7 @@ def summed_harm(queues: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Returns rows of `harm_by_queue` with one row for each of these columns' values."""
     return queues.group_by(*by).agg(
         *(pl.col(name).sum() for name in (*_HARM, "resent", "undecided")),
+        pl.col("classes").explode().drop_nulls().unique(),
         *(pl.col(f"{name}_since").min() for name in _HARM),
     )
 
@@ -97,14 +99,15 @@ def places(queues: pl.DataFrame) -> Row:
     """Returns since when messages are lost (`lost_since_ns`) and to which queue the most (`lost_queue`).
 
     `lost` is their number, `lost_queues` the number of queues. The same of the messages that are `stuck` and
-    `unacknowledged`; of the latter, those that are still `resent`; and `undecided`. `queues` are rows of
-    `harm_by_queue`.
+    `unacknowledged`; of the latter, those that are still `resent`; and `undecided`. `classes` are those of refusals.
+    `queues` are rows of `harm_by_queue`.
     """
     of_queue = summed_harm(queues, "destination_queue")
     queue = pl.col("destination_queue")
     found = of_queue.select(
         *(pl.col(name).sum() for name in (*_HARM, "resent")),
         pl.col("undecided").sum().round().cast(pl.Int64),
+        pl.col("classes").explode().drop_nulls().unique().sort().implode(),
         *(nanoseconds(pl.col(f"{name}_since").min()).alias(f"{name}_since_ns") for name in _HARM),
         *(queue.sort_by(name, "destination_queue").last().alias(f"{name}_queue") for name in _HARM),
         *(count_if(pl.col(name) > 0).alias(f"{name}_queues") for name in _HARM),

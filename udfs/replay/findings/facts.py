@@ -74,7 +74,7 @@ def cannot_connect(
     """
     causes = ", ".join(all_counted((failures[name], *words) for name, words in FAILURES.items()))
     if worked_at is None:
-        worked = "The captures show no connection that worked."
+        worked = f"The captures show no connection from {client} that worked."
     elif lately:
         worked = f"The last connection that worked ended at {utc(worked_at)}."
     else:
@@ -82,7 +82,7 @@ def cannot_connect(
     sentence = (
         f"{client} could not connect to {server}: {causes}, from {utc(found_at)} to {utc(last_at)}. {worked} Look for "
         f"a firewall that stops {client} on the way to {server}, a name that means another address, and whether "
-        "Message Queuing runs there and listens."
+        f"Message Queuing runs on {server} and listens."
     )
     severity = Severity.ERROR if explains else Severity.WARNING if lately else Severity.INFO
     return Told(FindingKind.CANNOT_CONNECT, severity, sentence, [key])
@@ -176,7 +176,7 @@ def receiver_replaced(
     """A sequence that went on at another queue manager, `guid`, after the last message to `guid_before`."""
     sentence = (
         f"{from_address} sent to queue manager {guid_before} at {reached_before} until {utc(last_at)}; since "
-        f"{utc(found_at)} another one answers, {guid} at {reached}. It does not know what the first one took."
+        f"{utc(found_at)} another one answers, {guid} at {reached}. The new one does not know what the old one took."
     )
     return Told(FindingKind.RECEIVER_REPLACED, Severity.ERROR, sentence, [first_key, key])
 

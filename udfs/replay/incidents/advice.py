@@ -16,9 +16,10 @@ _DUPLICATES = (
     "twice."
 )
 _SEND_AGAIN = (
-    "Have the application send the lost messages again: MSMQ will not. Look for them in the sender's transactional "
-    "dead-letter queue first."
+    "Look for the lost messages in the sender's transactional dead-letter queue; then have the application send again "
+    "those that still matter: MSMQ will not."
 )
+_MAY_BE_THERE = "Do not send them again from the application before the receiver's queue was looked at."
 _WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
 
 
@@ -84,9 +85,9 @@ _ABOUT: Mapping[Cause, _About] = {
     Cause.RECEIVER_REPLACED: _About(
         (Kind.RECEIVER_REPLACED,),
         "Another queue manager answers in place of the receiver of {}",
-        "Ask whether the receiver was moved, replaced or installed again. The new one knows nothing of what the old "
-        "one took, and refuses what is not the beginning of a sequence. Check on both which messages they have, then "
-        "let the sender begin again: restart its Message Queuing after its outgoing queue was looked through.",
+        "Ask whether the receiver was moved, replaced or installed again. Before anything is restarted or sent again, "
+        "check on both which messages they have: the new one refuses what is not the beginning of a sequence. Then let "
+        "the sender begin again: look through its outgoing queue, and restart its Message Queuing.",
     ),
     Cause.ACKNOWLEDGMENT_FELL: _About(
         (Kind.ACKNOWLEDGMENT_FELL,),
@@ -97,9 +98,9 @@ _ABOUT: Mapping[Cause, _About] = {
     Cause.NEVER_ANSWERED: _About(
         (Kind.NEVER_ANSWERED,),
         "The receiver never acknowledged messages of {}",
-        "Look on the receiver whether the queue exists and is transactional, and at its event log. Where `outcomes` "
-        "says that messages did not arrive, look for a path that drops large packets: a tunnel, or a firewall that "
-        "drops ICMP. The messages are still in the sender's outgoing queue.",
+        "Look on the receiver whether the queue exists and is transactional, and at its event log. If TCP sends "
+        "large packets again and again, look for a path that drops them: a tunnel, or a firewall that drops ICMP. The "
+        "messages are still in the sender's outgoing queue.",
     ),
     Cause.CONTRADICTED: _About(
         (Outcome.CONTRADICTED, Kind.CONTRADICTED),
@@ -209,6 +210,8 @@ def advise(
         needed = f"{needed} {_send_again(senders) if suspected else _SEND_AGAIN}"
     elif outcome is IncidentOutcome.PENDING and cause is Cause.MESSAGE_MISSING:
         needed = f"{needed} {_WAITS}"
+    elif outcome is IncidentOutcome.UNACKNOWLEDGED:
+        needed = f"{needed} {_MAY_BE_THERE}"
     return needed.strip() or "Compare with the receiver's queue."
 
 
