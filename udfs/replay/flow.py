@@ -10,7 +10,8 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS, Reading, Scope
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.frames.engine import T
-from udfs.replay.incidents.explaining import find_by_facts, find_incidents, find_on_messages, with_proof
+from udfs.replay.findings.flow import find_by_facts, find_on_messages
+from udfs.replay.incidents.flow import find_incidents, with_proof
 from udfs.replay.kept import Settled
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.inputs import Inputs, pair, read_inputs, watch

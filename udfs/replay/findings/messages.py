@@ -9,13 +9,13 @@ import polars as pl
 from schemas.replay import Evidence, FindingKind, Reason, Severity, Verdict
 from schemas.wire import (
     LATEST_ORDER_ACK_MS,
-    LATEST_ORDER_ACK_NS,
     QUEUED_CLASS,
     RESEND_INTERVALS_S,
     MessageClass,
 )
 from udfs.replay.findings.final_acks import advice_on, reason_of
 from udfs.replay.findings.finding import Found, Role, Rule
+from udfs.replay.order.watched import is_overdue
 from udfs.replay.words import all_counted, class_name, number_range, one_or_many, tenths, whole
 
 _TOLERANCE = 0.1  # of the interval
@@ -250,12 +250,7 @@ RULES = (
     Rule(
         FindingKind.UNACKNOWLEDGED,
         Severity.WARNING,
-        when=(
-            _IS_SEEN_ANSWERED
-            & ~_ACKNOWLEDGED
-            & (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_NS)
-            & ~_IS_CONTRADICTED
-        ),
+        when=(_IS_SEEN_ANSWERED & ~_ACKNOWLEDGED & is_overdue() & ~_IS_CONTRADICTED),
         says=lambda found: (
             f"{found.counted('message')} {found.was} accepted, but the captures hold no OrderAck for {found.it}, "
             f"although they show the session for more than the {LATEST_ORDER_ACK_MS} ms that the timers allow. "

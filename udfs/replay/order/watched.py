@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from schemas.wire import LATEST_ORDER_ACK_NS
 from udfs.frames.columns import ACK_PAIR
 from udfs.replay.order.scopes import SENDER_THERE
 
@@ -34,3 +35,8 @@ def watched_sessions(
         .join(answered, on=ACK_PAIR, how="semi")
         .select(*SENDER_THERE, pl.max_horizontal("last_ns", "back_ns").alias("watched_ns"), "answers_whole")
     )
+
+
+def is_overdue(sent_ns: str = "captured_ns") -> pl.Expr:
+    """Returns whether a session was watched for longer after a message than the timers of an OrderAck allow."""
+    return pl.col("watched_ns") - pl.col(sent_ns) > LATEST_ORDER_ACK_NS

@@ -8,6 +8,7 @@ from udfs.frames.columns import ACK_PAIR, PLACE, unsigned
 from udfs.frames.derivation import derives
 from udfs.replay.order.acks import select_order_acks
 from udfs.replay.order.scopes import SENDER_THERE
+from udfs.replay.order.watched import is_overdue
 from udfs.replay.outcomes.plain import MESSAGE, SLOT, is_late, with_receiver
 
 LOOKED_AT = (
@@ -28,7 +29,7 @@ def late_arrivals(verdicts: pl.DataFrame, watched: pl.DataFrame) -> pl.DataFrame
     `watched` are the rows of `watched_sessions`.
     """
     acknowledged = pl.col("acknowledged_at").is_not_null()
-    is_due = acknowledged | (pl.col("watched_ns") - pl.col("captured_ns") > LATEST_ORDER_ACK_NS)
+    is_due = acknowledged | is_overdue()
     late = verdicts.filter(pl.col("accepted") & is_late())  # few look for their session
     return late.join(watched, on=SENDER_THERE).filter(pl.col("answers_whole") & is_due).select(LOOKED_AT)
 

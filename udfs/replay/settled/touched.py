@@ -14,6 +14,7 @@ from udfs.replay.order.acks import addressee
 from udfs.replay.order.coverage import select_unreadable
 from udfs.replay.order.marks import BEFORE_ALL
 from udfs.replay.order.scopes import FLOW_KEY, SENDER_THERE, with_flow
+from udfs.replay.order.watched import is_overdue
 from udfs.replay.outcomes.counts import NEXT_RESEND
 from udfs.replay.outcomes.plain import cut_packets, cut_streams, last_seen
 
@@ -165,8 +166,7 @@ def _by_sequence(
     yield resent.filter(is_over).select("scope_key", "sequence")
     waiting = tallies.filter(pl.col("late") > 0)
     both = waiting.join(now.watched, on=SENDER_THERE, how="left", nulls_equal=True, suffix="_now")
-    watched = pl.col("watched_ns")
-    waits = ~(watched - pl.col("last_captured_ns") > LATEST_ORDER_ACK_NS).fill_null(value=False)
+    waits = ~is_overdue("last_captured_ns").fill_null(value=False)
     seen_longer, seen_otherwise = (pl.col(of).ne_missing(pl.col(f"{of}_now")) for of in ("watched_ns", "answers_whole"))
     yield both.filter(seen_otherwise | (waits & seen_longer)).select("scope_key", "sequence")
 

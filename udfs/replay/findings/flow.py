@@ -1,4 +1,4 @@
-"""Finds what an analyst should look at, and puts it together as incidents with the frames that prove them."""
+"""Finds what an analyst should look at: on messages, and by facts that no single arrival shows."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,7 +8,6 @@ import polars as pl
 from schemas.outcomes import OUTCOMES
 from schemas.replay import FindingKind
 from schemas.tallies import FINDINGS_ON_MESSAGES
-from udfs.frames.columns import PLACE, SEQUENCE
 from udfs.frames.engine import Engine, T
 from udfs.frames.tables import schema_of
 from udfs.replay.findings import facts
@@ -65,14 +64,12 @@ from udfs.replay.findings.unanswered import (
     unexplained,
     with_addresses,
 )
-from udfs.replay.incidents.events import addresses_reached, addresses_seen, messages_sent, tell_incidents
 from udfs.replay.kept import Settled
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.inputs import Inputs
 from udfs.replay.outcomes.fates import Fates
 from udfs.replay.outcomes.plain import SLOT
 from udfs.replay.outcomes.unacknowledged import fallen_acks
-from udfs.replay.witness import find_frames, places_of, with_frames
 
 
 def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
@@ -201,40 +198,3 @@ def _not_accepted(engine: Engine[T], messages: T, verdicts: T) -> T:
     expired = engine.expect_few(engine.derive(find_expired, messages=messages, ages=ages))
     accepted = engine.select(engine.where(verdicts, "accepted"), "message_id")
     return engine.join(expired, engine.join(accepted, expired, ["message_id"], "semi"), ["message_id"], "anti")
-
-
-def find_incidents(
-    engine: Engine[T], unusual: T, tallies: T, undelivered: T, findings: T, sequences: T
-) -> dict[str, T]:
-    """Returns `incidents`, and `findings` with the one that each is part of; witnesses are keys.
-
-    `unusual` are the verdicts in unusual slots, or more.
-    """
-    of_sequences = (engine.select(rows, *SEQUENCE) for rows in (undelivered, findings))
-    troubled = engine.expect_few(engine.distinct(engine.union(*of_sequences)))
-    sent = engine.derive(
-        messages_sent,
-        verdicts=engine.join(unusual, troubled, SEQUENCE, "semi"),
-        tallies=engine.join(tallies, troubled, SEQUENCE, "semi"),
-        outcomes=undelivered,
-    )
-    seen = engine.derive(addresses_seen, tallies=tallies)
-    reached = engine.derive(addresses_reached, tallies=engine.join(tallies, troubled, SEQUENCE, "semi"))
-    return engine.derive_tables(
-        tell_incidents,
-        findings=findings,
-        outcomes=undelivered,
-        sequences=sequences,
-        sent=sent,
-        seen=seen,
-        reached=reached,
-    )
-
-
-def with_proof(united: Conversations[T], verdicts: T, **explained: T) -> dict[str, T]:
-    """Returns the same rows, whose witnesses list packets with their frames."""
-    engine, sources = united.engine, united.sources
-    places = engine.derive(places_of, **explained)
-    packets, judged = (engine.join(table, places, PLACE, "semi") for table in (sources.packets, verdicts))
-    frames = engine.derive(find_frames, packets=packets, verdicts=judged, captures=sources.captures)
-    return {name: engine.derive(with_frames, rows=rows, frames=frames) for name, rows in explained.items()}
