@@ -125,14 +125,14 @@ def test_scenes_give_the_findings_and_incidents_of_the_second_computation() -> N
 # --- random histories and simulated nights ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", seeds(range(2), range(12)))
+@pytest.mark.parametrize("seed", seeds([0], range(12)))
 def test_random_histories_give_the_findings_and_incidents_of_the_second_computation(seed: int) -> None:
     tables = replayed_rows(replay(troubled(Random(seed), 1_500).sources()))
     assert list(differences(tables)) == []
     assert len({row["kind"] for row in tables["findings"]}) > 15
 
 
-@pytest.mark.parametrize("seed", seeds([1, 17], [1, 4, 9, 16, 17]))
+@pytest.mark.parametrize("seed", seeds([17], [1, 4, 9, 16, 17]))
 def test_nights_give_the_findings_and_incidents_of_the_second_computation(tmp_path: Path, seed: int) -> None:
     """Whole, with losses, begun late, captured twice, or as the clock stepped."""
     options: dict[str, Any] = {**variant(seed), **SITUATIONS[seed // 3 % len(SITUATIONS)]}

@@ -74,7 +74,7 @@ def test_transactions_of_the_demonstration_add_up_to_its_messages(morning: Repla
     assert of_messages["lost"] == 21
 
 
-@pytest.mark.parametrize("seed", seeds([0, 1, 4, 5], range(30)))
+@pytest.mark.parametrize("seed", seeds([0, 5], range(30)))
 def test_transactions_add_up_to_the_messages_that_carry_one(seed: int) -> None:
     of_messages, of_transactions = sums(told(seed, **SITUATIONS[1]).replayed)
     assert of_transactions == of_messages

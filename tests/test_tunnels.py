@@ -69,7 +69,7 @@ def night(situation: int, seed: int, form: str, left_out: Sequence[str]) -> Rows
         return told(folder, left_out)
 
 
-@pytest.mark.parametrize(("form", "situation", "seed"), merge_needs(NIGHTS[3:23:4], NIGHTS))
+@pytest.mark.parametrize(("form", "situation", "seed"), merge_needs(NIGHTS[3:23:8], NIGHTS))
 def test_any_form_that_keeps_packets_and_times_gives_the_same_tables(form: str, situation: int, seed: int) -> None:
     left_out = (*PLACES, *FRAMES) if form in SEVERAL else PLACES
     plain, found = (night(situation, seed, one, left_out) for one in ("plain", form))

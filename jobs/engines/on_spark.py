@@ -6,13 +6,12 @@ from functools import cached_property, partial, reduce, wraps
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import polars as pl
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
 
 from jobs.engines.in_process import MANY_ROWS, InProcess, conform
-from jobs.engines.parcels import PARCEL, pack, unpack
+from jobs.engines.parcels import BUCKET, PARCEL, pack, unpack
 from jobs.tables.gone import from_offsets
 from jobs.tables.local_files import scan
 from jobs.tables.spark_rows import (
@@ -180,12 +179,11 @@ class OnSpark:
         return Derived(source, _deriving(derivation, made, shared, to_tables), made)
 
     def _packed(self, name: str, rows: Rows, empty: pl.DataFrame, by: Sequence[str], buckets: int) -> DataFrame:
-        """Returns rows of PARCEL."""
-        if isinstance(rows, pl.DataFrame):
-            packed = pa.Table.from_batches(pack(name, [rows], empty, by, buckets))
-            return to_spark(self.warehouse.spark, to_frame(packed))
-        source = rows.select(*dict.fromkeys((*by, *empty.columns)))
-        return map_arrow(source, lambda batches: pack(name, _to_frames(batches), empty, by, buckets), PARCEL)
+        """Returns rows of PARCEL. Spark says which bucket a group is in: its hash is the same in all its versions."""
+        source = self.as_spark(rows)
+        bucket = F.pmod(F.xxhash64(*by), F.lit(buckets)) if by else F.lit(0)
+        source = source.select(*dict.fromkeys(empty.columns), bucket.cast("bigint").alias(BUCKET))
+        return map_arrow(source, lambda batches: pack(name, _to_frames(batches), empty), PARCEL)
 
     def derive(self, work: Work | Derivation, **tables: Rows) -> Rows:
         return self.derive_tables(work, **tables)[ONE]

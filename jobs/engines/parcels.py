@@ -4,7 +4,7 @@ A *bucket* has all rows of some groups, of all tables. A *parcel* is some rows o
 Arrow.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from itertools import chain, groupby
 from operator import itemgetter
@@ -18,24 +18,19 @@ from udfs.frames.groups import bunches
 from udfs.frames.rows import Batches
 
 PARCEL = row(bucket=LONG, name=STRING, rows=BINARY)
-_BUCKET = "bucket of the row"
+BUCKET = "bucket of the row"
+"""The column with a row's bucket, which is that of all rows of its group in all tables."""
 _PACKED_BYTES = 128 << 20
 """Bytes of rows, as Polars holds them, that are packed at once: a parcel of few rows costs as much as one of many."""
 _MANY = 50_000
 """Rows that are worth a call of their own: half of a full bucket, so that only those with fewer come together."""
 
 
-def pack(
-    name: str, frames: Iterable[pl.DataFrame], empty: pl.DataFrame, by: Sequence[str], buckets: int
-) -> Iterator[pa.RecordBatch]:
-    """Yields rows of PARCEL: those of the table of this name, with the columns of `empty`.
-
-    Rows with equal values in the columns `by`, which are a group, are in one of so many buckets in all tables.
-    """
-    bucket = pl.struct(by).hash(seed=0) % buckets if by else pl.lit(0)
-    needed = (rows.with_columns(bucket.alias(_BUCKET)).select(*empty.columns, _BUCKET) for rows in frames)
+def pack(name: str, frames: Iterable[pl.DataFrame], empty: pl.DataFrame) -> Iterator[pa.RecordBatch]:
+    """Yields rows of PARCEL: those of the table of this name, with the columns of `empty`; each is in its BUCKET."""
+    needed = (rows.select(*empty.columns, BUCKET) for rows in frames)
     for some in bunches(needed, pl.DataFrame.estimated_size, _PACKED_BYTES):
-        of_buckets = pl.concat(some).partition_by(_BUCKET, include_key=False, as_dict=True)
+        of_buckets = pl.concat(some).partition_by(BUCKET, include_key=False, as_dict=True)
         parcels = [
             {"bucket": number, "name": name, "rows": _to_bytes(rows.cast(empty.schema))}
             for (number,), rows in of_buckets.items()
