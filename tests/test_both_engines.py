@@ -33,7 +33,7 @@ from udfs.frames.derivation import Derivation, Frames, Work, to_frame
 from udfs.frames.engine import Engine, T
 from udfs.frames.tables import schema_of
 from udfs.replay.fitness.counts import FILLED
-from udfs.replay.fitness.filling import filled_rows
+from udfs.replay.fitness.flow import filled_rows
 from udfs.replay.flow import Options, replay
 from udfs.replay.order.conversations import Conversations, unite
 from udfs.replay.order.sources import SOURCES, read_sources
@@ -204,7 +204,7 @@ def test_both_engines_derive_the_same(
     tables = [to_frame(pa.Table.from_pylist(*one)) for one in rows]
     expected = derived(InProcess(), derivation, *tables)
     engine = in_memory(spark, {})
-    found = engine.bring(**derived(engine, derivation, *(to_spark(spark, table) for table in tables)))
+    found = engine.collect(**derived(engine, derivation, *(to_spark(spark, table) for table in tables)))
     assert found.keys() == expected.keys()
     for name, table in expected.items():
         assert found[name].columns == table.columns
@@ -246,7 +246,7 @@ def test_spark_does_with_rows_of_files_what_this_process_does(spark: SparkSessio
         warehouse.append(MESSAGES, half)
     there = InBuckets(warehouse)
     few = here.read(MESSAGES).select("stream_id").unique().head(3).with_columns(mark=pl.lit("few"))
-    expected, found = _combined(here, few), there.bring(**_combined(there, few))
+    expected, found = _combined(here, few), there.collect(**_combined(there, few))
     for name, rows in expected.items():
         assert rows.height
         assert counted(found[name].select(rows.columns)) == counted(rows), name
@@ -281,4 +281,4 @@ def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, 
     assert filled.keys() == expected.keys()
     assert expected[CAPTURES].height == here.read(CAPTURES).height
     for table, rows in expected.items():
-        assert counted(there.bring(rows=filled[table])["rows"]) == counted(rows)
+        assert counted(there.collect(rows=filled[table])["rows"]) == counted(rows)

@@ -9,7 +9,7 @@ import pytest
 from jobs.cli.code_version import RESULTS, results_hash, without_words
 
 ROOT = Path(__file__).parents[1]
-DERIVING = ("udfs.decode.flow", "udfs.replay.flow", "udfs.replay.fitness.filling", "udfs.report.balancing")
+DERIVING = ("udfs.decode.flow", "udfs.replay.flow", "udfs.replay.fitness.flow", "udfs.report.balancing")
 """The pages that say how tables are derived."""
 FILES = [path for part in RESULTS for path in ([ROOT / part] if part.endswith(".py") else (ROOT / part).rglob("*.py"))]
 

@@ -18,7 +18,7 @@ from schemas.replay import VERDICTS
 from schemas.tables import REPLAYED
 from udfs.frames.columns import only_in_each
 from udfs.frames.derivation import Frames
-from udfs.replay.fitness.filling import FILLED
+from udfs.replay.fitness.flow import FILLED
 from udfs.replay.order.sources import SOURCES
 
 

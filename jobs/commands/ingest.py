@@ -69,7 +69,7 @@ def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
     run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*INGESTED, BOOKS))
     found = stamps(files)
     known = OnSpark(warehouse)
-    ingested = known.bring(rows=known.read(CAPTURES, *AS_INGESTED))["rows"]
+    ingested = known.collect(rows=known.read(CAPTURES, *AS_INGESTED))["rows"]
     changed = changed_files(ingested.to_dicts(), found)
     engine = OnSpark(warehouse, in_memory.fit(config, {file: found[file] for file in changed}))
     captures = flow.find_new_captures(engine, changed, config.ingest)

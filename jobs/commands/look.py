@@ -22,7 +22,7 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import FINDINGS, Reading, Scope
 from udfs.decode.flow import decode_table, quarantine_of
 from udfs.ingest import flow
-from udfs.replay.fitness.filling import filled_rows
+from udfs.replay.fitness.flow import filled_rows
 from udfs.replay.flow import Options, replay
 from udfs.replay.order.conversations import unite
 from udfs.replay.order.sources import read_sources

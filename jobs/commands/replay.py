@@ -31,11 +31,11 @@ from schemas.replay import Reading, Scope
 from schemas.table import Table
 from schemas.tables import REPLAYED
 from udfs.frames.parallel import run_in_parallel
-from udfs.replay.fitness.filling import FILLED, filled_rows
+from udfs.replay.fitness.flow import FILLED, filled_rows
 from udfs.replay.flow import BY_SEQUENCE, Options, replay
 from udfs.replay.order.conversations import unite
 from udfs.replay.order.sources import SOURCES, read_sources
-from udfs.replay.settled.last_replay import LastReplay
+from udfs.replay.settled.flow import LastReplay
 from udfs.replay.settled.rows import TooManyToJudge
 
 

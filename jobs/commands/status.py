@@ -39,7 +39,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse.require(CAPTURES, "ingest")
     lock = publish_lock.read_state(warehouse)
     engine = engine_of(warehouse)
-    captures = engine.bring(captures=engine.read(CAPTURES))["captures"]
+    captures = engine.collect(captures=engine.read(CAPTURES))["captures"]
     return ingest_summary(engine, warehouse.place) | {
         "first_captured_at": _text(captures["first_captured_at"].min()),
         "last_captured_at": _text(captures["last_captured_at"].max()),

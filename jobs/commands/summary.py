@@ -198,7 +198,7 @@ def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str
     sums = {table.name: engine.sum_up(engine.read(table, column), [column]) for table, column in columns}
     if CAPTURES.name in sums:
         sums["read"] = engine.read(CAPTURES, *_FITNESS)
-    found = engine.bring(**sums)
+    found = engine.collect(**sums)
     counts: dict[str, Any] = {}
     for table, column in columns:
         rows = dict(found[table.name].select(pl.col(column).cast(pl.String), "count").iter_rows())

@@ -58,7 +58,7 @@ class InProcess:
     ) -> pl.DataFrame:
         del parts
         rows = rows.sort(*by, *order, nulls_last=True) if by else rows
-        batches = to_arrow(here(rows)).combine_chunks().to_batches(max_chunksize=self.batch_rows)
+        batches = to_arrow(as_polars(rows)).combine_chunks().to_batches(max_chunksize=self.batch_rows)
         return to_frame(pa.Table.from_batches(work(batches), schema))
 
     def derive_tables(self, work: Work | Derivation, **tables: Rows) -> Frames:
@@ -66,12 +66,12 @@ class InProcess:
         tables = {name: derivation.needed(name, rows) for name, rows in tables.items()}
         lazy = [name for name in tables if name not in derivation.shared and isinstance(tables[name], pl.LazyFrame)]
         if not (derivation.in_parts and lazy):
-            return derivation.run(**self.bring(**tables))
+            return derivation.run(**self.collect(**tables))
         (name,) = lazy
-        rows, shared = tables.pop(name), self.bring(**tables)
+        rows, shared = tables.pop(name), self.collect(**tables)
         parts = rows.collect_batches(chunk_size=MANY_ROWS)
         made = [derivation.run(**shared, **{name: part}) for part in parts]
-        made = made or [derivation.run(**shared, **{name: here(rows.limit(0))})]
+        made = made or [derivation.run(**shared, **{name: as_polars(rows.limit(0))})]
         return {of: pl.concat([part[of] for part in made]) for of in made[0]}
 
     def derive(self, work: Work | Derivation, **tables: Rows) -> pl.DataFrame:
@@ -80,20 +80,20 @@ class InProcess:
     def gather(self, work: Work | Derivation, **tables: Rows) -> Frames:
         return self.derive_tables(work, **tables)
 
-    def bring(self, **tables: Rows) -> Frames:
-        return {name: here(rows) for name, rows in tables.items()}
+    def collect(self, **tables: Rows) -> Frames:
+        return {name: as_polars(rows) for name, rows in tables.items()}
 
     def keep(self, rows: Rows) -> pl.DataFrame:
-        return here(rows)
+        return as_polars(rows)
 
     def expect_few(self, rows: Rows) -> pl.DataFrame:
-        return here(rows)
+        return as_polars(rows)
 
     def union(self, *parts: Rows) -> Rows:
         return pl.concat(_alike(*parts), how="diagonal_relaxed")
 
     def pick(self, rows: Rows, column: str, *others: str) -> pl.DataFrame:
-        found = here(rows.filter(pl.col(column).is_not_null()).select(*others, column))
+        found = as_polars(rows.filter(pl.col(column).is_not_null()).select(*others, column))
         if not isinstance(found.schema[column], pl.Struct):
             return found
         fields = found[column].struct.unnest()
@@ -124,10 +124,10 @@ class InProcess:
         return rows.group_by(by, maintain_order=True).agg(count().alias("count"), *map(pl.sum, columns))
 
     def count(self, rows: Rows) -> int:
-        return int(here(rows.select(pl.len())).item())
+        return int(as_polars(rows.select(pl.len())).item())
 
     def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
-        there, new = here(self.read(table)), conform(here(rows), table)
+        there, new = as_polars(self.read(table)), conform(as_polars(rows), table)
         if update:
             there = self.join(there, new, table.key, "anti")
         else:
@@ -135,17 +135,17 @@ class InProcess:
         self.tables[table.name] = pl.concat([there, new])
 
     def replace(self, table: Table, rows: Rows) -> None:
-        self.tables[table.name] = conform(here(rows), table)
+        self.tables[table.name] = conform(as_polars(rows), table)
 
     def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
         self.replace(table, self.derive(work, **tables))
 
     def delete_from_offset(self, table: Table, stale: pl.DataFrame) -> None:
-        rows = here(self.read(table))
+        rows = as_polars(self.read(table))
         self.tables[table.name] = rows.filter(~from_offsets(stale, table).find(rows))
 
 
-def here(rows: Rows) -> pl.DataFrame:
+def as_polars(rows: Rows) -> pl.DataFrame:
     """Reads the rows of a LazyFrame; returns those of a frame."""
     return rows.collect() if isinstance(rows, pl.LazyFrame) else rows
 

@@ -150,7 +150,7 @@ class OnSpark:
                 name: self.select(rows, *derivation.columns[name]) if name in derivation.columns else rows
                 for name, rows in tables.items()
             }
-            few = self._brought(needed, _FEW_ROWS)
+            few = self._collect_some(needed, _FEW_ROWS)
             if few is not None:
                 return derivation.run(**few)
         derived = self._derived(derivation, tables)
@@ -158,7 +158,7 @@ class OnSpark:
         return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in derived.made.names}
 
     def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> Derived:
-        shared = self.bring(**{name: tables[name] for name in derivation.shared})
+        shared = self.collect(**{name: tables[name] for name in derivation.shared})
         given = {name: rows for name, rows in tables.items() if name not in shared}
         without_rows = {name: _without_rows(rows) for name, rows in given.items()}
         keys = {tuple(rows.schema[name] for name in derivation.by) for rows in without_rows.values()}
@@ -191,14 +191,14 @@ class OnSpark:
     def gather(self, work: Work | Derivation, **tables: Rows) -> Frames:
         derivation = Derivation.of(work)
         if derivation.needs_all or _are_here(tables):
-            return self.bring(**self.derive_tables(derivation, **tables))
+            return self.collect(**self.derive_tables(derivation, **tables))
         derived = self._derived(derivation, tables)
         return untagged(derived.rows().toArrow().cast(derived.made), derived.made.names)
 
-    def bring(self, **tables: Rows) -> Frames:
-        return self._brought(tables) or {}
+    def collect(self, **tables: Rows) -> Frames:
+        return self._collect_some(tables) or {}
 
-    def _brought(self, tables: Mapping[str, Rows], most: int | None = None) -> Frames | None:
+    def _collect_some(self, tables: Mapping[str, Rows], most: int | None = None) -> Frames | None:
         """Brings the tables here, by one query; None if those on Spark have more than `most` rows together."""
         many = {name: self.as_spark(rows) for name, rows in tables.items() if not isinstance(rows, pl.DataFrame)}
         if not many:
@@ -217,7 +217,7 @@ class OnSpark:
         return rows if isinstance(rows, pl.DataFrame) else checkpoint(self.as_spark(rows))
 
     def expect_few(self, rows: Rows) -> Rows:
-        few = self._brought({ONE: rows}, MOST_ROWS)
+        few = self._collect_some({ONE: rows}, MOST_ROWS)
         return rows if few is None else few[ONE]
 
     @_dispatch_by_backend
@@ -293,7 +293,7 @@ class OnSpark:
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
         if self.warehouse.is_local:
-            self.warehouse.replace_here(table, from_offsets(self.bring(rows=stale)["rows"], table))
+            self.warehouse.replace_here(table, from_offsets(self.collect(rows=stale)["rows"], table))
             return
         offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
         self.warehouse.delete(table, self.as_spark(stale), f"t.stream_id = s.stream_id AND {offset}")
@@ -322,7 +322,7 @@ def _deriving(
     derivation: Derivation, made: RowType, shared: Frames, to_tables: Callable[[Batches], Iterable[Frames]]
 ) -> Pass:
     """Returns a pass that derives rows of `made`, each time from some rows of the tables and all that are shared."""
-    return lambda batches: derivation.below_each_other(({**some, **shared} for some in to_tables(batches)), made)
+    return lambda batches: derivation.stack_tagged(({**some, **shared} for some in to_tables(batches)), made)
 
 
 def _without_rows(rows: Rows) -> pl.DataFrame:

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name every Spark prog
 from jobs.cli.spark_session import FOR_FEW_ROWS, session_settings
 from jobs.tables.spark_rows import collect, to_spark
 from udfs.replay.verdicts.acceptance import STATE
+from udfs.replay.verdicts.flow import AddStates
 from udfs.replay.verdicts.judge import AFTER_BREAK
-from udfs.replay.verdicts.judging import AddStates
 
 _NUMBERS = ["scope_no", "replay_order", "sequence", "number", "previous", "missing"]
 """The columns of CHAIN that the windows need."""

@@ -114,8 +114,8 @@ class PublishLock:
                     machine=self._mark.machine,
                 )
             else:
-                self._look()
-            if self._try(version, None):
+                self._snapshot_versions()
+            if self._compare_and_set(version, None):
                 break
         if dead:
             self._roll_back(dead)
@@ -151,7 +151,7 @@ class PublishLock:
         """Records the tables as they are, even if no row has changed: no run goes back to an earlier version."""
         self.check()
         with self._one_thread:
-            self._look()
+            self._snapshot_versions()
             self._commit(ended)
 
     def release(self) -> None:
@@ -205,7 +205,7 @@ class PublishLock:
             for table in self._tables
         )
 
-    def _look(self) -> None:
+    def _snapshot_versions(self) -> None:
         """Notes the tables as they are, to be recorded with the next commit."""
         newest = run_in_parallel(partial(self._warehouse.newest_entry, table) for table in self._tables)
         found = {table.name: entry for table, entry in zip(self._tables, newest, strict=True) if entry}
@@ -230,11 +230,11 @@ class PublishLock:
                 if state is None or state.run != self.run or state.ended is not None:
                     self._is_lost = True
                     raise ConflictError(_LOST)
-                if self._try(version, ended):
+                if self._compare_and_set(version, ended):
                     return
         raise ConflictError("The publish lock cannot be renewed: something else writes `captures` all the time.")
 
-    def _try(self, after: int, ended: str | None) -> bool:
+    def _compare_and_set(self, after: int, ended: str | None) -> bool:
         """Sets the lock's state if nothing was committed to `captures` after this version; returns whether it did."""
         began = _now()
         state = replace(self._recorded, after=after, ended=ended)

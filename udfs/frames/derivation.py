@@ -73,7 +73,7 @@ class Derivation(NamedTuple):
         made = self.run(**{name: rows.clear() for name, rows in tables.items()})
         return row(**{name: row_type_of(frame) for name, frame in made.items()})
 
-    def below_each_other(self, parts: Iterable[Frames], made: RowType) -> Iterator[pa.RecordBatch]:
+    def stack_tagged(self, parts: Iterable[Frames], made: RowType) -> Iterator[pa.RecordBatch]:
         """Yields rows of `made`: what it makes of each part of the tables."""
         for frames in parts:
             for name, rows in self.run(**frames).items():

@@ -52,7 +52,7 @@ class Engine(Protocol[T]):
     def gather(self, work: Work | Derivation, **tables: T | pl.DataFrame) -> Frames:
         """Has a function of frames make tables of few rows, which are then in this process."""
 
-    def bring(self, **tables: T | pl.DataFrame) -> Frames:
+    def collect(self, **tables: T | pl.DataFrame) -> Frames:
         """Returns few rows of each table, which are then in this process."""
 
     def keep(self, rows: T) -> T:

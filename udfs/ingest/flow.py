@@ -95,7 +95,7 @@ def _known_captures(engine: Engine[T], ids: Collection[str]) -> list[Row]:
 
 
 def _brought(engine: Engine[T], rows: T) -> list[Row]:
-    return engine.bring(rows=rows)["rows"].to_dicts()
+    return engine.collect(rows=rows)["rows"].to_dicts()
 
 
 def ingest(
@@ -168,7 +168,7 @@ def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -
     }
     counts, pings = (engine.pick(extracted.rows, kind, "capture") for kind in ("count", "ping"))
     last_ns = {row["capture"]: row["last_ns"] for row in extracted.captures}
-    few = engine.bring(counts=counts, pings=engine.derive(partial(sum_up_pings, last_ns=last_ns), pings=pings))
+    few = engine.collect(counts=counts, pings=engine.derive(partial(sum_up_pings, last_ns=last_ns), pings=pings))
     captures = capture_rows(extracted.captures, few["counts"].to_dicts(), few["pings"].to_dicts())
     stale = engine.keep(assembled.stale)
     if engine.count(stale):

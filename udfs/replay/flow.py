@@ -15,11 +15,11 @@ from udfs.replay.incidents.flow import find_incidents, with_proof
 from udfs.replay.kept import Settled
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.inputs import Inputs, pair, read_inputs, watch
-from udfs.replay.outcomes.fates import Fates, add_up, find_fates, find_transactions
+from udfs.replay.outcomes.flow import OutcomeSums, add_up, find_fates, find_transactions
 from udfs.replay.outcomes.tallies import merge_tallies, tally
-from udfs.replay.settled.last_replay import LastReplay, find_settled
+from udfs.replay.settled.flow import LastReplay, find_settled
 from udfs.replay.settled.rows import tally_rows
-from udfs.replay.verdicts.judging import AddStates, judge_messages
+from udfs.replay.verdicts.flow import AddStates, judge_messages
 
 BY_SEQUENCE = (VERDICTS, OUTCOMES, TRANSACTIONS)
 """Tables in which the warehouse keeps the rows of sequences that are not judged again."""
@@ -74,7 +74,7 @@ def replay(
 
 
 def _explain(
-    united: Conversations[T], inputs: Inputs[T], settled: Settled[T], in_time: T, fates: Fates[T], sequences: T
+    united: Conversations[T], inputs: Inputs[T], settled: Settled[T], in_time: T, fates: OutcomeSums[T], sequences: T
 ) -> None:
     """Writes outcomes, findings and incidents, and the tallies that the next replay starts from.
 

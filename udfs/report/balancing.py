@@ -35,7 +35,7 @@ def _of_streams(engine: Engine[T], *, is_decoded: bool) -> list[pl.DataFrame]:
         for table in DECODED_TABLES
         if is_decoded
     }
-    sums = engine.bring(
+    sums = engine.collect(
         captures=engine.read(CAPTURES, "capture_id", "packet_count", "segment_count", "other_count"),
         streams=engine.read(STREAMS, "stream_id", "recovered_bytes"),
         packets=engine.sum_up(engine.read(PACKETS, "stream_id", "size"), ["stream_id"], "size"),
@@ -59,7 +59,7 @@ def _of_streams(engine: Engine[T], *, is_decoded: bool) -> list[pl.DataFrame]:
 def _of_scopes(engine: Engine[T]) -> list[pl.DataFrame]:
     """Returns the books on what became of messages."""
     outcomes, sequences = engine.read(OUTCOMES), engine.read(SEQUENCES)
-    sums = engine.bring(
+    sums = engine.collect(
         verdicts=engine.sum_up(engine.read(VERDICTS, "scope_key"), ["scope_key"]),
         outcomes=engine.sum_up(outcomes, ["scope_key"], "arrivals"),
         sequences=engine.read(SEQUENCES, "scope_key", "delivered_arrivals", "messages"),

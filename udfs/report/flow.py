@@ -63,7 +63,7 @@ _NEEDED = {
 def read_few(engine: Engine[Any], *tables: Table) -> Few:
     """Returns the rows of these tables; those of ENDS without copies, which are COPIES."""
     rows = {table.name: engine.read(table, *_NEEDED.get(table, ())) for table in tables}
-    few = engine.bring(**rows)
+    few = engine.collect(**rows)
     if ENDS.name in few:
         few[COPIES] = few[ENDS.name].select("stream_id", "copy_of").drop_nulls("copy_of")
         few[ENDS.name] = few[ENDS.name].filter(pl.col("copy_of").is_null())
@@ -79,14 +79,14 @@ def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Seque
     if sessions:
         wanted = pl.DataFrame({"session_id": list(sessions)})
         verdicts = engine.join(verdicts, wanted, ["session_id"], "semi")
-        scopes = engine.bring(scopes=engine.distinct(engine.select(verdicts, "scope_key")))["scopes"]
+        scopes = engine.collect(scopes=engine.distinct(engine.select(verdicts, "scope_key")))["scopes"]
         few = of_sessions(few, wanted, scopes)
     tables, chosen = _with_sums(engine, few), choose(few, since)
     sequences = chosen.sequences.select(SEQUENCE)
     work = partial(of_scope, since=chosen.since, steps=chosen.steps)
     judged = engine.derive_tables(work, verdicts=verdicts, outcomes=engine.read(OUTCOMES), sequences=sequences)
     recent = judged.pop("verdicts")
-    sums = merged(engine.bring(**judged))
+    sums = merged(engine.collect(**judged))
     tops = listed(tables, chosen, sums, _first_accepted(engine, chosen.incidents, few[COPIES]))
     shown = tops | _drawn(engine, recent, few, tops["sessions"]) | _proofs(engine, few, tops)
     return rows_of(shown) | figures(tables, chosen, sums, accepted_since(engine, chosen.incidents, few[COPIES]))
@@ -140,4 +140,4 @@ def _proofs(engine: Engine[T], few: Few, tops: Frames) -> Frames:
         table.name: engine.join(engine.read(table, *witness_columns(table)), wanted, PLACE, "semi")
         for table in WITNESSES
     }
-    return {"witnesses": proofs(engine.bring(**found), few["captures"])}
+    return {"witnesses": proofs(engine.collect(**found), few["captures"])}

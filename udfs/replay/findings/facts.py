@@ -10,20 +10,20 @@ from schemas.ingest import Attempt
 from schemas.replay import FindingKind, Severity
 from schemas.wire import QUEUED_CLASS, MessageClass
 from udfs.replay.findings.final_acks import advice_on, reason_of
-from udfs.replay.findings.finding import Told
+from udfs.replay.findings.finding import FindingText
 from udfs.replay.words import NS, all_counted, class_name, counted, known, one_or_many, tenths, tx_sequence, utc, whole
 
 # --- how the traffic was captured, and who could not connect to whom --------------------------------------------------
 
 
-def captured_twice(*, messages: int, stream_id: str, copy_of: str, **_: object) -> Told:
+def captured_twice(*, messages: int, stream_id: str, copy_of: str, **_: object) -> FindingText:
     """Connections of a session that were captured at both ends of an address translation: one copy counts."""
     sentence = (
         f"{counted(messages, 'connection was', 'connections were')} captured twice, at both ends of an address "
         f"translation, and {one_or_many(messages, 'counts', 'count')} once. The first is {copy_of}; its copy is "
         f"{stream_id}."
     )
-    return Told(FindingKind.CAPTURED_TWICE, Severity.INFO, sentence, [f"{copy_of}@0", f"{stream_id}@0"])
+    return FindingText(FindingKind.CAPTURED_TWICE, Severity.INFO, sentence, [f"{copy_of}@0", f"{stream_id}@0"])
 
 
 def clock_stepped(
@@ -35,13 +35,13 @@ def clock_stepped(
     key_before: str | None,
     key_after: str | None,
     **_: object,
-) -> Told:
+) -> FindingText:
     """A capture whose clock stepped back so often; the rest is of the first step."""
     sentence = (
         f"The clock of capture {uri} stepped back {counted(messages, 'time')}, first by {tenths(-step_ns / NS)} s at "
         f"record {known(frame)}. The replay undoes this; the tables show the times that were recorded."
     )
-    return Told(FindingKind.CLOCK_STEPPED, Severity.WARNING, sentence, [key_before, key_after])
+    return FindingText(FindingKind.CLOCK_STEPPED, Severity.WARNING, sentence, [key_before, key_after])
 
 
 FAILURES = {
@@ -67,7 +67,7 @@ def cannot_connect(
     key: str | None,
     explains: bool | None = None,
     **_: object,
-) -> Told:
+) -> FindingText:
     """Connections that failed, `lately` after the last one that worked: a warning where nothing worked afterwards.
 
     An error where it `explains` why a receiver's acknowledgments did not arrive.
@@ -85,7 +85,7 @@ def cannot_connect(
         f"Message Queuing runs on {server} and listens."
     )
     severity = Severity.ERROR if explains else Severity.WARNING if lately else Severity.INFO
-    return Told(FindingKind.CANNOT_CONNECT, severity, sentence, [key])
+    return FindingText(FindingKind.CANNOT_CONNECT, severity, sentence, [key])
 
 
 def unanswered_pings(
@@ -99,7 +99,7 @@ def unanswered_pings(
     answered_at: datetime | None,
     connected_at: datetime | None,
     **_: object,
-) -> Told:
+) -> FindingText:
     """Pings without an answer: a warning where neither an answer nor a connection came after the last of them."""
     head = (
         f"{destination} did not answer {messages:,} of {counted(requests, 'ping')} (UDP port 3527) from {source}, from "
@@ -108,13 +108,13 @@ def unanswered_pings(
     later = [at for at in (answered_at, connected_at) if at is not None and (last_at is None or at > last_at)]
     if later:
         sentence = f"{head} Afterwards {source} had an answer, or connected all the same, at {utc(max(later))}."
-        return Told(FindingKind.UNANSWERED_PINGS, Severity.INFO, sentence, [])
+        return FindingText(FindingKind.UNANSWERED_PINGS, Severity.INFO, sentence, [])
     sentence = (
         f"{head} Nothing came afterwards, and a sender that pings does not connect before it has an answer. Look for a "
         f"firewall that stops UDP port 3527 between the two, and whether Message Queuing runs on {destination}; since "
         f"Windows Vista and Server 2008 it does not answer pings by default: then turn them off on {source}."
     )
-    return Told(FindingKind.UNANSWERED_PINGS, Severity.WARNING, sentence, [])
+    return FindingText(FindingKind.UNANSWERED_PINGS, Severity.WARNING, sentence, [])
 
 
 # --- why a receiver never acknowledged messages; `from_address` is the sender's, `to_address` the receiver's ----------
@@ -130,14 +130,14 @@ def acknowledged_elsewhere(
     ack_key: str,
     key: str,
     **_: object,
-) -> Told:
+) -> FindingText:
     """OrderAcks of a sender's sequence that went to another queue manager, at `other_address`."""
     sentence = (
         f"{to_address} sent {counted(messages, 'OrderAck')} for messages of {from_address} to another machine, "
         f"{other_address} (queue manager {other}): the sender does not get them, and sends its messages again. Look "
         f"what name and address {to_address} has for the sender."
     )
-    return Told(FindingKind.ACKNOWLEDGED_ELSEWHERE, Severity.ERROR, sentence, [key, ack_key])
+    return FindingText(FindingKind.ACKNOWLEDGED_ELSEWHERE, Severity.ERROR, sentence, [key, ack_key])
 
 
 def closed_by_receiver(
@@ -150,14 +150,14 @@ def closed_by_receiver(
     key: str,
     last_key: str,
     **_: object,
-) -> Told:
+) -> FindingText:
     """Connections that the receiver ended right after messages, before it sent a SessionAck."""
     sentence = (
         f"{to_address} ended {counted(messages, 'connection')} from {from_address} right after messages, from "
         f"{utc(found_at)} to {utc(last_at)}, and sent no SessionAck on the last three: it takes the messages and does "
         "not store them."
     )
-    return Told(FindingKind.CLOSED_BY_RECEIVER, Severity.ERROR, sentence, [key, last_key])
+    return FindingText(FindingKind.CLOSED_BY_RECEIVER, Severity.ERROR, sentence, [key, last_key])
 
 
 def receiver_replaced(
@@ -172,13 +172,13 @@ def receiver_replaced(
     first_key: str,
     key: str,
     **_: object,
-) -> Told:
+) -> FindingText:
     """A sequence that went on at another queue manager, `guid`, after the last message to `guid_before`."""
     sentence = (
         f"{from_address} sent to queue manager {guid_before} at {reached_before} until {utc(last_at)}; since "
         f"{utc(found_at)} another one answers, {guid} at {reached}. The new one does not know what the old one took."
     )
-    return Told(FindingKind.RECEIVER_REPLACED, Severity.ERROR, sentence, [first_key, key])
+    return FindingText(FindingKind.RECEIVER_REPLACED, Severity.ERROR, sentence, [first_key, key])
 
 
 def acknowledgment_fell(
@@ -194,7 +194,7 @@ def acknowledgment_fell(
     low_key: str,
     tx_sequence_id: int,
     **_: object,
-) -> Told:
+) -> FindingText:
     """OrderAcks of a sequence that named `high` and later only `number`, with the messages between the two."""
     sentence = (
         f"{to_address} acknowledged number {high} of sequence {tx_sequence(tx_sequence_id)} at {utc(high_at)}, and "
@@ -202,19 +202,19 @@ def acknowledgment_fell(
         f"{counted(messages, 'message')} between the two, and will not send {one_or_many(messages, 'it', 'them')} "
         "again."
     )
-    return Told(FindingKind.ACKNOWLEDGMENT_FELL, Severity.ERROR, sentence, [high_key, low_key])
+    return FindingText(FindingKind.ACKNOWLEDGMENT_FELL, Severity.ERROR, sentence, [high_key, low_key])
 
 
 def never_answered(
     *, messages: int, from_address: str, to_address: str, destination_queue: str | None, key: str, **_: object
-) -> Told:
+) -> FindingText:
     """Messages of a sequence that their receiver never acknowledged, for no cause that the captures show."""
     sentence = (
         f"{to_address} never acknowledged {counted(messages, 'message')} from {from_address} to "
         f"{destination_queue or 'a queue that is not named'}, neither with an OrderAck nor with a FinalAck. Look "
         f"whether this queue exists on {to_address} and is transactional, and whether the path drops large packets."
     )
-    return Told(FindingKind.NEVER_ANSWERED, Severity.ERROR, sentence, [key])
+    return FindingText(FindingKind.NEVER_ANSWERED, Severity.ERROR, sentence, [key])
 
 
 # --- receivers: what they return, who answers at an address, and where the way was closed -----------------------------
@@ -230,7 +230,7 @@ def repeated_order_ack(
     first_key: str,
     last_key: str,
     **_: object,
-) -> Told:
+) -> FindingText:
     """OrderAcks that repeat the highest number of a scope's last sequence: it is stuck, or they get lost.
 
     `refused` counts the messages with higher numbers that the receiver refused meanwhile.
@@ -245,7 +245,7 @@ def repeated_order_ack(
         f"times in {whole(seconds)} s, and none for a higher number: {reason}."
     )
     severity = Severity.WARNING if refused else Severity.INFO
-    return Told(FindingKind.REPEATED_ORDER_ACK, severity, sentence, [first_key, last_key])
+    return FindingText(FindingKind.REPEATED_ORDER_ACK, severity, sentence, [first_key, last_key])
 
 
 def returned(
@@ -260,7 +260,7 @@ def returned(
     about_key: str | None,
     key: str,
     **_: object,
-) -> Told:
+) -> FindingText:
     """Negative acknowledgments of one class, for messages of one session and queue.
 
     `key` is of the first acknowledgment, `about_key` of the message that it names, which it came `seconds` after.
@@ -286,7 +286,7 @@ def returned(
         f"{known(message_id)}{delay}. {advice_on(message_class)}"
     )
     severity = Severity.WARNING if left_unread else Severity.ERROR
-    return Told(FindingKind.NOT_RECEIVED_BY_APPLICATION, severity, sentence, [about_key, key])
+    return FindingText(FindingKind.NOT_RECEIVED_BY_APPLICATION, severity, sentence, [about_key, key])
 
 
 def several_receivers(
@@ -298,7 +298,7 @@ def several_receivers(
     sequences_split: int | None,
     split_keys: list[str] | None,
     **_: object,
-) -> Told:
+) -> FindingText:
     """An address at which several queue managers take messages, each with a state of its own.
 
     `beginnings` are keys of the first message to each; `split_keys` those of a sequence that went to several of them.
@@ -311,7 +311,7 @@ def several_receivers(
         "one each time: transactional messages need one receiver."
     )
     severity = Severity.WARNING if sequences_split else Severity.INFO
-    return Told(FindingKind.SEVERAL_RECEIVERS, severity, sentence, split_keys or beginnings[:2])
+    return FindingText(FindingKind.SEVERAL_RECEIVERS, severity, sentence, split_keys or beginnings[:2])
 
 
 def window_stalled(
@@ -323,7 +323,7 @@ def window_stalled(
     paused_ns: int | None,
     shut_ns: int | None,
     **_: object,
-) -> Told:
+) -> FindingText:
     """A session whose receiver took no packets, for how long at most, by what showed it.
 
     `messages` counts connections. `is_last`: one of them was still stalled when its last packet was captured.
@@ -343,7 +343,7 @@ def window_stalled(
         f"{waiting if is_last else 'It went on later.'} Look on the receiver for a full disk, a lack of memory, and a "
         "Message Queuing service that is paused or hangs; on the way for one that drops large packets."
     )
-    return Told(FindingKind.WINDOW_STALLED, Severity.WARNING if is_last else Severity.INFO, sentence, [key])
+    return FindingText(FindingKind.WINDOW_STALLED, Severity.WARNING if is_last else Severity.INFO, sentence, [key])
 
 
 # --- senders, whatever their messages' verdicts: clocks, IDs, addresses, transactions ---------------------------------
@@ -357,7 +357,7 @@ def expired_on_arrival(
     time_to_be_received: int | None,
     key: str,
     **_: object,
-) -> Told:
+) -> FindingText:
     """Messages that had expired when they arrived: a receiver drops them ([MS-MQMQ] 2.2.19.1)."""
     limits = (("TimeToReachQueue", time_to_reach_queue), ("TimeToBeReceived", time_to_be_received))
     name, limit = next((name, s) for name, s in limits if s is not None and age_s > s)
@@ -366,7 +366,7 @@ def expired_on_arrival(
         f"receiver drops {one_or_many(messages, 'it', 'them')}. The first was at least {age_s} s old, and its {name} "
         f"({limit} s) had run out."
     )
-    return Told(FindingKind.EXPIRED_ON_ARRIVAL, Severity.WARNING, sentence, [key])
+    return FindingText(FindingKind.EXPIRED_ON_ARRIVAL, Severity.WARNING, sentence, [key])
 
 
 def two_addresses(
@@ -377,14 +377,14 @@ def two_addresses(
     beginnings: list[str],
     conflict: list[str] | None,
     **_: object,
-) -> Told:
+) -> FindingText:
     """A queue manager with several addresses; `conflict` are keys of two messages that cannot be of one machine."""
     head = f"Queue manager {sender_guid} has {messages} addresses ({', '.join(addresses)})"
     if conflict is None:
         sentence = f"{head}: it has several networks, or it moved."
-        return Told(FindingKind.TWO_ADDRESSES, Severity.INFO, sentence, beginnings[:2])
+        return FindingText(FindingKind.TWO_ADDRESSES, Severity.INFO, sentence, beginnings[:2])
     sentence = f"{head}, and what they send conflicts: two machines use one identity."
-    return Told(FindingKind.TWO_ADDRESSES, Severity.ERROR, sentence, conflict)
+    return FindingText(FindingKind.TWO_ADDRESSES, Severity.ERROR, sentence, conflict)
 
 
 def broken_transactions(
@@ -399,7 +399,7 @@ def broken_transactions(
     has_lost: bool,
     witness_keys: list[str],
     **_: object,
-) -> Told:
+) -> FindingText:
     """Transactions of a sequence that are broken; what follows `tx_sequence_id` is of the first."""
     begin = counted(messages, "transaction that begins", "transactions that begin")
     head = f"{begin} in sequence {tx_sequence(tx_sequence_id)} {one_or_many(messages, 'is', 'are')}"
@@ -412,4 +412,4 @@ def broken_transactions(
         f"{' and '.join(parts)}.",
     }[kind]
     is_pending = kind is FindingKind.TRANSACTION_PARTLY_DELIVERED and not has_lost
-    return Told(kind, Severity.WARNING if is_pending else Severity.ERROR, sentence, witness_keys)
+    return FindingText(kind, Severity.WARNING if is_pending else Severity.ERROR, sentence, witness_keys)

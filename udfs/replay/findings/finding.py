@@ -11,7 +11,7 @@ from schemas.replay import FINDINGS, FindingKind, Severity
 from udfs.replay.words import counted, one_or_many, tx_sequence
 
 
-class Told(NamedTuple):
+class FindingText(NamedTuple):
     """Holds what a rule says of what it found."""
 
     kind: FindingKind
@@ -21,7 +21,7 @@ class Told(NamedTuple):
     """The rows that prove it; None is left out."""
 
 
-def finding_row(told: Told, about: Mapping[str, Any]) -> tuple[object, ...]:
+def finding_row(told: FindingText, about: Mapping[str, Any]) -> tuple[object, ...]:
     """Returns a row of FINDINGS without `incident_id`; what `told` does not say is a column of `about`, or null."""
     sequence = about.get("tx_sequence_id")
     row = {

@@ -26,7 +26,7 @@ from udfs.replay.findings.captures import (
     unanswered_pings,
     with_clock_steps,
 )
-from udfs.replay.findings.finding import Told, finding_row
+from udfs.replay.findings.finding import FindingText, finding_row
 from udfs.replay.findings.on_messages import FINDING, tell_messages
 from udfs.replay.findings.receivers import (
     WINDOW,
@@ -67,7 +67,7 @@ from udfs.replay.findings.unanswered import (
 from udfs.replay.kept import Settled
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.inputs import Inputs
-from udfs.replay.outcomes.fates import Fates
+from udfs.replay.outcomes.flow import OutcomeSums
 from udfs.replay.outcomes.plain import SLOT
 from udfs.replay.outcomes.unacknowledged import fallen_acks
 
@@ -80,7 +80,7 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
     elsewhere = order_acks_elsewhere(few["answers"], ends, doubted)
     closed = closed_connections(few["streams"], ends, few["session_acks"], doubted)
     replaced = replaced_receivers(few["tallies"], ends, doubted)
-    found: dict[Callable[..., Told], pl.DataFrame] = {
+    found: dict[Callable[..., FindingText], pl.DataFrame] = {
         facts.expired_on_arrival: expired_on_arrival(few["expired"], ends),
         facts.two_addresses: two_addresses(ends, few["conflicts"]),
         facts.repeated_order_ack: in_last_sequence(few["repeated"], sequences),
@@ -105,7 +105,9 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema_of(FINDINGS_ON_MESSAGES.arrow), orient="row")
 
 
-def find_on_messages(engine: Engine[T], verdicts: T, every_verdict: T, watched: T, fates: Fates[T], resumed: T) -> T:
+def find_on_messages(
+    engine: Engine[T], verdicts: T, every_verdict: T, watched: T, fates: OutcomeSums[T], resumed: T
+) -> T:
     """Returns the FINDINGS on messages, without incidents; witnesses are keys.
 
     `verdicts` are those that were judged now, by clocks that do not step back; a finding may show others.
@@ -131,7 +133,7 @@ def find_by_facts(
     settled: Settled[T],
     verdicts: T,
     acks: T,
-    fates: Fates[T],
+    fates: OutcomeSums[T],
     sequences: T,
     transactions: T,
 ) -> T:

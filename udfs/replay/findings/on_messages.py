@@ -15,7 +15,7 @@ import pyarrow as pa
 from schemas.replay import Severity, Verdict
 from schemas.tallies import FINDINGS_ON_MESSAGES
 from udfs.frames.rows import Batches, read_rows, write_rows
-from udfs.replay.findings.finding import Found, Message, Role, Rule, Told, finding_row
+from udfs.replay.findings.finding import FindingText, Found, Message, Role, Rule, finding_row
 from udfs.replay.findings.messages import RULES
 
 _RULE_OF = {rule.kind.value: rule for rule in RULES}
@@ -85,5 +85,5 @@ def _tell(shown: list[tuple[dict[str, Any], Message]]) -> tuple[object, ...]:
     rule = _RULE_OF[chosen["kind"]]
     witness = [message.key for role in rule.witness for message in messages.get(role, ())]
     severity = rule.severity if isinstance(rule.severity, Severity) else rule.severity(found)
-    told = Told(rule.kind, severity, rule.says(found), witness)
+    told = FindingText(rule.kind, severity, rule.says(found), witness)
     return finding_row(told, found.first._asdict() | {"messages": found.messages})

@@ -39,7 +39,7 @@ from udfs.replay.outcomes.unusual import sum_up_verdicts, unusual_arrivals
 
 
 @dataclass(frozen=True, slots=True)
-class Fates(Generic[T]):
+class OutcomeSums(Generic[T]):
     """Holds what became of messages, and what verdicts add up to."""
 
     tallies: T
@@ -89,7 +89,9 @@ def _summarize(
     }
 
 
-def find_fates(united: Conversations[T], inputs: Inputs[T], verdicts: T, settled: Settled[T], watched: T) -> Fates[T]:
+def find_fates(
+    united: Conversations[T], inputs: Inputs[T], verdicts: T, settled: Settled[T], watched: T
+) -> OutcomeSums[T]:
     """Returns the outcomes of the messages in VERDICTS of the conformant reading, and the sums of each scope.
 
     Most messages are plain, and only added up. Explained are those in unusual slots, of which there are few; a slot is
@@ -127,7 +129,7 @@ def find_fates(united: Conversations[T], inputs: Inputs[T], verdicts: T, settled
     asked = engine.where(engine.select(verdicts, *OF_ASKED), "final_ack_requested")
     not_read = engine.derive(count_not_read, asked=engine.join(asked, unusual_slots, SLOT, "anti"))
     counted = engine.derive_tables(_count_outcomes, plain=found["plain"], outcomes=explained, not_read=not_read)
-    return Fates(
+    return OutcomeSums(
         tallies=found["tallies"],
         unusual_slots=unusual_slots,
         unusual=unusual,
@@ -139,7 +141,7 @@ def find_fates(united: Conversations[T], inputs: Inputs[T], verdicts: T, settled
     )
 
 
-def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T], uses: T) -> T:
+def find_transactions(engine: Engine[T], verdicts: T, fates: OutcomeSums[T], uses: T) -> T:
     """Returns rows of TRANSACTIONS, whose witnesses are keys of messages; earlier `uses` of their IDs are settled."""
     of_transactions = engine.select(verdicts, *OF_TRANSACTIONS)
     with_fates = engine.join(of_transactions, fates.message_fates, [*SLOT, *MESSAGE], "left")
@@ -151,7 +153,7 @@ def find_transactions(engine: Engine[T], verdicts: T, fates: Fates[T], uses: T) 
 
 
 def add_up(
-    united: Conversations[T], inputs: Inputs[T], tallies: T, fates: Fates[T] | None, scope: Scope
+    united: Conversations[T], inputs: Inputs[T], tallies: T, fates: OutcomeSums[T] | None, scope: Scope
 ) -> dict[str, T]:
     """Returns the rows of `sequences` and `sessions`; without fates, the counts of outcomes are null."""
     engine = united.engine
