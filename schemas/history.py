@@ -54,10 +54,18 @@ MESSAGE_HISTORY = Table(
         *_of(OUTCOMES, "explanation", comment="The outcome in one sentence; null for delivered."),
         Column("verdicts", STRINGS, "What the receiver did each time that it arrived, in order; null for none."),
         *_of(OUTCOMES, "arrivals", "refusals", "first_seen_at", "last_seen_at", "accepted_at"),
-        Column("acknowledged_at", TIMESTAMP, "When its receiver acknowledged that arrival, or one not judged, UTC."),
+        Column(
+            "acknowledged_at",
+            TIMESTAMP,
+            "When its receiver acknowledged that arrival or, of a delivered message, another one of it, UTC.",
+        ),
         *_of(VERDICTS, "ack_latency_ms", comment="Milliseconds from that arrival to its acknowledgment."),
         *_of(OUTCOMES, "delivered_by", comment="What proves that it was delivered; null for outcome delivered, too."),
-        *_of(OUTCOMES, "final_ack_class"),
+        *_of(
+            OUTCOMES,
+            "final_ack_class",
+            comment="MessageClass of the FinalAck that names it; null for none, and for outcome delivered.",
+        ),
         Column(
             "first_src_ip",
             STRING,

@@ -233,7 +233,11 @@ CAPTURES = Table(
         Column("connection_count", LONG, "Connections with segments in it. The replay fills in this and what follows."),
         Column("from_start_count", LONG, "Those of these connections whose SYN some capture holds."),
         Column("one_way_count", LONG, "Those of which no capture holds what one of the two sides sent."),
-        Column("missing_bytes", LONG, "Bytes of these connections that no capture holds."),
+        Column(
+            "missing_bytes",
+            LONG,
+            "Bytes of these connections that no capture holds; each capture of a connection counts them.",
+        ),
         Column("message_count", LONG, "User messages that it completes."),
         Column("acknowledgment_count", LONG, "OrderAcks and FinalAcks that it completes."),
     ),

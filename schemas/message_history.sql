@@ -39,6 +39,7 @@ seen AS (
             max(CASE WHEN v.accepted AND v.acceptances = 1 THEN v.acknowledged_at END),
             min(CASE WHEN v.accepted IS NULL THEN v.acknowledged_at END)
         ) AS acknowledged_at,
+        min(v.acknowledged_at) AS arrival_acknowledged_at,
         coalesce(
             max(CASE WHEN v.accepted AND v.acceptances = 1 THEN v.ack_latency_ms END),
             max(CASE WHEN v.accepted IS NULL THEN v.ack_latency_ms END)
@@ -66,7 +67,11 @@ SELECT coalesce(m.session_id, o.session_id) AS session_id,
     m.verdicts,
     coalesce(m.arrivals, 0) AS arrivals,
     coalesce(m.refusals, 0) AS refusals,
-    m.first_seen_at, m.last_seen_at, m.accepted_at, m.acknowledged_at, m.ack_latency_ms, o.delivered_by,
+    m.first_seen_at, m.last_seen_at, m.accepted_at,
+    CASE WHEN coalesce(o.outcome, 'delivered') IN ('delivered', 'delivered_after_refusal', 'delivered_twice', 'not_read',
+            'delivered_by_acknowledgment', 'delivered_before_capture')
+        THEN coalesce(m.acknowledged_at, m.arrival_acknowledged_at) ELSE m.acknowledged_at END AS acknowledged_at,
+    m.ack_latency_ms, o.delivered_by,
     o.final_ack_class,
     m.first_src_ip, m.first_uri, m.first_frame_number, m.first_stream_id, m.first_stream_offset,
     m.accepted_uri, m.accepted_frame_number,

@@ -11,7 +11,7 @@ from tiers import merge_needs
 from warehouses import in_duckdb, rows
 
 from schemas.history import MESSAGE_HISTORY, SOURCES, SQL, spark_sql
-from schemas.outcomes import OUTCOMES
+from schemas.outcomes import DELIVERED, OUTCOMES, Outcome
 
 Row = dict[str, Any]
 
@@ -70,5 +70,8 @@ def test_each_message_is_one_row_with_its_arrivals_in_order(branches: Path) -> N
             assert row[column] == (came[0][of] if came else None)
         assert row["first_src_ip"] == (came[0]["stream_id"].partition(":")[0] if came else None)
         judged = accepted or [arrival for arrival in came if arrival["accepted"] is None]
-        for name in ("acknowledged_at", "ack_latency_ms"):
-            assert row[name] == (judged[0][name] if judged else None)
+        assert row["ack_latency_ms"] == (judged[0]["ack_latency_ms"] if judged else None)
+        acknowledged = [judged[0]["acknowledged_at"]] if judged else []
+        if outcome["outcome"] in (*DELIVERED, Outcome.NOT_READ):
+            acknowledged += sorted(filter(None, (arrival["acknowledged_at"] for arrival in came)))
+        assert row["acknowledged_at"] == next(filter(None, acknowledged), None)

@@ -164,6 +164,10 @@ SCENES: dict[str, tuple[list[Event], dict[int | str, str]]] = {
     "assumed, then acknowledged": ([(7, 6), Ack(7), (8, 7)], {7: "delivered_by_acknowledgment"}),
     "assumed, acknowledged below": ([(7, 6), Ack(6), (8, 7)], {7: "unknown", 8: "unknown"}),
     "assumed, then set": ([(7, 6), Sent(1, 0, 1), Sent(2, 1, 1)], {7: "unknown"}),
+    "assumed, refused and then skipped": (
+        [(7, 6), (9, 8), (10, 7), Ack(10)],
+        {7: "delivered_by_acknowledgment", 8: "expired_unseen", 9: "unknown", 10: "delivered_by_acknowledgment"},
+    ),
     "assumed above": ([(7, 6), (9, 8)], {7: "unknown", 8: "unknown", 9: "unknown"}),
     "delivered before the capture": (
         [(7, 6), Ack(7), (5, 4)], {7: "delivered_by_acknowledgment", 5: "delivered_before_capture"},

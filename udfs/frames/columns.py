@@ -47,7 +47,7 @@ def address_of_stream() -> pl.Expr:
 
 def address_reached() -> pl.Expr:
     """Returns the IP address of the receiver of `stream_id`; null without one."""
-    return pl.col("stream_id").str.extract(r">\[?(.+?)\]?:\d+")
+    return pl.col("stream_id").str.extract(r">\[?(.+?)\]?:\d+(?:#\d+)?$")
 
 
 def signed(tx_sequence_id: pl.Expr) -> pl.Expr:

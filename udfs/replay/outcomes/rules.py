@@ -23,6 +23,8 @@ class Slot:
     """The first arrival after which the state had reached the slot; None if it never did."""
     gap_begins: int | None
     """The number below the lowest counted gap that begins above the slot, or around it."""
+    is_skipped: bool = False
+    """Whether a message with a higher number says that the slot was skipped."""
 
     @cached_property
     def messages(self) -> "list[Message]":
@@ -208,7 +210,11 @@ def outcome_of(message: Message) -> Outcome:
         return Outcome.DELIVERED_AFTER_REFUSAL if is_after else Outcome.DELIVERED
     if surely_refused and first.accepted_elsewhere:
         return Outcome.UNKNOWN  # another receiver has it, or has it no more
-    if doubtful and (was_queued or (is_alone and any(arrival.covered for arrival in doubtful))):
+    # An OrderAck of a later number covers one that its sender skipped, whatever became of that.
+    covered = [
+        arrival for arrival in doubtful if arrival.covered and not (arrival.accepted is False and slot.is_skipped)
+    ]
+    if doubtful and (was_queued or (is_alone and covered)):
         return Outcome.DELIVERED_BY_ACKNOWLEDGMENT
     if displacer:
         return Outcome.DISPLACED

@@ -61,12 +61,13 @@ def _explain_scope(arrivals: Iterator[Arrival]) -> Iterator[Row]:
                 above.slot, above.sent_to = None, max(above.sent_to, plain_to - 1)
                 continue
             moving = next((arrival for arrival in slot if arrival.moves), None)
+            is_skipped = above.skip is not None and (above.skip.skips_from or 0) < number
             skipping = [one for one in (above.skip, *slot) if one is not None and one.skips_from is not None]
             above.slot = slot[0]
             above.passed_by = min(filter(None, (above.passed_by, moving)), key=attrgetter("replay_order"), default=None)
             above.skip = min(skipping, key=attrgetter("skips_from", "replay_order"), default=None)
             above.sent_to = max(above.sent_to, *(arrival.names_before or 0 for arrival in slot))
-            yield from map(_message_row, Slot(slot, above.passed_by, above.gap_begins).messages)
+            yield from map(_message_row, Slot(slot, above.passed_by, above.gap_begins, is_skipped=is_skipped).messages)
             begins = (above.gap_begins, *(arrival.gap_begins for arrival in slot))
             above.gap_begins = min((one for one in begins if one is not None), default=None)
         yield from _unseen(0, above)
