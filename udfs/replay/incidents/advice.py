@@ -113,7 +113,11 @@ _ABOUT: Mapping[Cause, _About] = {
         "Compare with the receiver's queue. Next time, capture at the receiver, without loss, from before the "
         "connection is made.",
     ),
-    Cause.DELIVERED_TWICE: _About((Outcome.DELIVERED_TWICE,), "Messages of {} were accepted more than once"),
+    Cause.DELIVERED_TWICE: _About(
+        (Outcome.DELIVERED_TWICE,),
+        "Messages of {} were accepted more than once",
+        if_none_lost="No message was lost. Ask whether the application did for them twice what it should do once.",
+    ),
     Cause.NOT_READ: _About(
         (Outcome.NOT_READ,),
         "Messages of {} left their queue unread",
