@@ -16,9 +16,9 @@ def script() -> None:
 
 def _run() -> int:
     try:
-        from jobs import main as cli  # noqa: PLC0415 - it may not be there
+        from jobs.main import main  # noqa: PLC0415 - it may not be there
 
-        return cli.main()  # which imports the module of the command
+        return main()  # which imports the module of the command
     except ImportError as error:
         sys.exit(f"msmq-replay: {_explanation(error)}")
 

@@ -34,8 +34,8 @@ for name in ("cache", "persist", "unpersist", "checkpoint", "localCheckpoint"):
     setattr(dataframe.DataFrame, name, refuse)
 conf.RuntimeConf.set = refuse
 
-from jobs import cli
-sys.exit(cli.main())
+from jobs import main
+sys.exit(main.main())
 """
 
 
