@@ -18,10 +18,10 @@ from test_framing import hostile_stream
 from tiers import merge_needs
 from wiretap import ACK, PSH, Sent, conversation, fast_open, goodbye, handshake, msmq, pcap
 
-from jobs.cli.errors import JobError
 from jobs.engines.in_process import InProcess
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from udfs.ingest import connections, preframe
+from udfs.ingest.flow import LateError
 from udfs.ingest.options import IngestOptions
 from udfs.msmq import framing, stream_window
 from udfs.tcp.overlap import Overlap
@@ -240,7 +240,7 @@ def test_a_late_capture_is_refused_when_nothing_is_left_to_resume_from(tmp_path:
     Path(uris[2]).unlink()
     connections = engine.tables["internal_connections"]
     engine.tables["internal_connections"] = connections.with_columns(state=pl.lit(None, pl.String))
-    with pytest.raises(JobError, match="put these back"):
+    with pytest.raises(LateError, match="put these back"):
         ingest_more(engine, uris[:1], WHOLE)
     assert engine.read(CAPTURES).height == 1
 
