@@ -1,4 +1,4 @@
-"""Which changes of the code make a night derive its tables again: those of rules, and no others."""
+"""A night derives its tables again after a change of a rule, and after no other change of the code."""
 
 import ast
 from collections.abc import Iterator

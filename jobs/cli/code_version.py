@@ -40,7 +40,7 @@ def results_hash() -> str:
 
 
 def without_words(code: bytes) -> bytes:
-    """Returns code without comments, and with docstrings that are empty."""
+    """Returns code without comments and docstrings."""
     return _EMPTY_LINES.sub(b"\n", _SAID.sub(rb"", code))
 
 

@@ -19,7 +19,7 @@ _CALLED = {"accepted_not_read_messages": "not read yet"}
 """Names of figures in other words."""
 _TIMES = (("from", "first_captured_at"), ("to", "last_captured_at"))
 _ARRIVED = {"accepted": "arrived", "duplicate": "arrived again"}
-"""What roles of packets are called where the receiver says nothing of them, or the contrary."""
+"""Names for roles of packets where only the rules say what the receiver did, and it confirms nothing."""
 _IN_OTHERS = {
     "lost",
     "lost_by",
@@ -241,7 +241,7 @@ def _called(machine: Mapping[str, Any]) -> str:
 def _machine(sender: Mapping[str, Any], *, rules_alone: bool) -> str:
     """Returns an address with its name, and what was sent from it where that is known.
 
-    `rules_alone`: it was accepted by the rules, and the receiver says nothing of it or the contrary.
+    With `rules_alone`, how many were accepted is left out: only the rules say so, and the receiver confirms nothing.
     """
     text = _called(sender)
     if sender.get("messages") is not None:
@@ -258,10 +258,9 @@ def _outcomes(counts: Mapping[str, int], summary: Mapping[str, Any]) -> str:
     delivered = sum(many for outcome, many in counts.items() if outcome in DELIVERED)
     if not confirmed and delivered:
         return f"{named}, by the rules: none of them confirmed by the receiver"
-    return (
-        f"{named}; {confirmed:,} of {delivered:,} delivered confirmed by the receiver" * (confirmed < delivered)
-        or named
-    )
+    if confirmed < delivered:
+        return f"{named}; {confirmed:,} of {delivered:,} delivered confirmed by the receiver"
+    return named
 
 
 def _unfit(unfit: Mapping[str, Any], _: Mapping[str, Any]) -> str:

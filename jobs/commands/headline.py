@@ -15,12 +15,12 @@ NOT_TOLD = (
 )
 """The headline under the literal reading."""
 WAITS = "The receiver refuses the pending ones until what comes before them arrives."
-"""What it means that messages are pending."""
+"""Explains to a reader that messages are pending."""
 UNCONFIRMED = (
     "The captures hold no acknowledgment of them: only the sender's outgoing queue, or a capture of the way back, can "
     "tell whether they arrived."
 )
-"""What it means that no message is confirmed."""
+"""Explains to a reader that no message is confirmed."""
 _WORDS = {
     Outcome.DISPLACED: "displaced",
     Outcome.GIVEN_UP: "given up",
@@ -63,7 +63,7 @@ class Figures(NamedTuple):
     split: list[Figure]
     doubts: list[Figure]
     waiting: list[Figure]
-    """What the receiver waits for, where nothing is lost or stuck that says more."""
+    """Messages that are pending or awaited, where none is lost, stuck or never acknowledged."""
     beside: list[Figure]
     lost_where: str
     """Since when and to which queue, in the words of `where`."""
@@ -153,9 +153,10 @@ def headline_figures(
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )
-    why = {Outcome.REFUSED_FOR_CAUSE: "; ".join(dict.fromkeys(map(reason_of, places["classes"])))}
-    named = {of: f"{words} ({why[of]})" if why.get(of) else words for of, words in _WORDS.items()}
-    split = _present([Figure(outcomes.get(outcome, 0), named[outcome], "lost", outcome) for outcome in LOST])
+    words = dict(_WORDS)
+    if reasons := "; ".join(dict.fromkeys(map(reason_of, places["classes"]))):
+        words[Outcome.REFUSED_FOR_CAUSE] += f" ({reasons})"
+    split = _present([Figure(outcomes.get(outcome, 0), words[outcome], "lost", outcome) for outcome in LOST])
     lost, unacknowledged = sum(one.number for one in split), places["unacknowledged"]
     in_doubt = Figure(undecided, "more lost, of which nothing compares the clocks, so whose is not known", "unknown")
     is_bad = bool(lost or stuck or unacknowledged)

@@ -58,10 +58,11 @@ def increments(config: Config, captures: Sequence[Row]) -> list[list[Row]]:
     there is one part: each costs as many commits as a night.
     """
     most, parts, size = limit(config), [list[Row]()], 0
-    is_one = not most or not is_local(config.warehouse, config.catalog_schema)
+    if not most or not is_local(config.warehouse, config.catalog_schema):
+        return [list(captures)] if captures else []
     for capture in captures:
         size += capture["content_bytes"]
-        if parts[-1] and size > most and not is_one:
+        if parts[-1] and size > most:
             parts.append([])
             size = capture["content_bytes"]
         parts[-1].append(capture)

@@ -90,7 +90,7 @@ def take_in(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], ca
         size = sum(row["content_bytes"] for row in captures)
         progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
         read = [row["uri"] for row in captures]
-        engine = OnSpark(warehouse, in_memory.are_few(config, {file: files[file] for file in read}))
+        engine = OnSpark(warehouse, 0 < in_memory.limit(config) >= size)
         try:
             flow.ingest(engine, rank(captures), config.ingest, partial(_require_unchanged, files, read))
         except flow.LateError as error:

@@ -12,7 +12,7 @@ from udfs.frames.rows import Pass
 Row = dict[str, Any]
 How = Literal["inner", "left", "semi", "anti"]
 T = TypeVar("T")
-"""Rows as the engine holds them: a DataFrame of Spark or of Polars, or files of a table."""
+"""Rows as the engine holds them: a DataFrame of Spark or of Polars."""
 
 
 class Engine(Protocol[T]):

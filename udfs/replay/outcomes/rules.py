@@ -24,7 +24,7 @@ class Slot:
     gap_begins: int | None
     """The number below the lowest counted gap that begins above the slot, or around it."""
     is_skipped: bool = False
-    """Whether a message with a higher number says that the slot was skipped."""
+    """Whether the previous number of a later message shows that the sender skipped this number."""
 
     @cached_property
     def messages(self) -> "list[Message]":
