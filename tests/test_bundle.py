@@ -18,7 +18,7 @@ from databricks.bundles.schemas import Schema
 from databricks.bundles.volumes import Volume
 
 import msmq_replay
-from jobs import main as cli
+from jobs import main
 from jobs.cli.command_line import COMMANDS, command_parser
 from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES
@@ -147,7 +147,7 @@ def test_a_task_fails_when_its_command_does(monkeypatch: pytest.MonkeyPatch) -> 
     """A wheel task takes no notice of what its function returns."""
     assert PROJECT["scripts"]["msmq-replay"] == "msmq_replay:script"
     for code in (0, 3):
-        monkeypatch.setattr(cli, "main", lambda code=code: code)
+        monkeypatch.setattr(main, "main", lambda code=code: code)
         if code:
             with pytest.raises(SystemExit, match="3"):
                 msmq_replay.script()

@@ -23,7 +23,7 @@ from tiers import merge_needs
 from warehouses import CAPTURES
 from wiretap import ACK, PSH, Record, Sent, records
 
-from jobs import main as cli
+from jobs import main
 from jobs.wireshark.generate import dissector, field_names
 from schemas.ingest import PacketType
 from schemas.messages import DECODED_TABLES, NOT_IN_RAW, TABLE_OF
@@ -48,7 +48,7 @@ needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="needs 
 @pytest.fixture(scope="module")
 def lua(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("dissector") / "msmq.lua"
-    assert cli.main(["dissector", "--out", str(path)]) == 0
+    assert main.main(["dissector", "--out", str(path)]) == 0
     return path
 
 
@@ -249,11 +249,11 @@ def test_every_column_is_a_field() -> None:
 
 def test_the_ports_of_the_options(tmp_path: Path) -> None:
     path = tmp_path / "msmq.lua"
-    assert cli.main(["dissector", "--out", str(path), "--ports", "1801,1810"]) == 0
+    assert main.main(["dissector", "--out", str(path), "--ports", "1801,1810"]) == 0
     assert "local PORTS = { 1801, 1810 }" in path.read_text()
 
 
 def test_wrong_use(tmp_path: Path) -> None:
-    assert cli.main(["dissector"]) == 2
+    assert main.main(["dissector"]) == 2
     (tmp_path / "file").touch()
-    assert cli.main(["dissector", "--out", str(tmp_path / "file" / "msmq.lua")]) == 1
+    assert main.main(["dissector", "--out", str(tmp_path / "file" / "msmq.lua")]) == 1

@@ -14,7 +14,7 @@ from document import pages
 from pyspark.sql import SparkSession
 from test_replay import fates_in_order, sent_in_order
 
-from jobs import main as cli
+from jobs import main
 from jobs.cli.command import Summary
 from jobs.cli.command_line import command_parser
 from jobs.cli.config import DECLARED, DEFAULTS
@@ -80,7 +80,7 @@ def test_commands_print_what_the_page_shows(text: str, capsys: pytest.CaptureFix
     asked, _, shown = text.partition("\n")
     program, *arguments = shlex.split(asked.removeprefix("$ "))
     assert program == "msmq-replay"
-    assert cli.main(arguments) == 0
+    assert main.main(arguments) == 0
     printed = capsys.readouterr().out
     assert doctest.OutputChecker().check_output(shown.replace("…", "..."), printed, _LOOSE), printed
 

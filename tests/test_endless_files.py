@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from jobs import main as cli
+from jobs import main
 from jobs.cli.config import Config
 from jobs.cli.errors import UsageError
 from jobs.cli.names import Names
@@ -64,7 +64,7 @@ def test_what_is_written_replaces_no_pipe_and_no_device(tmp_path: Path, capsys: 
     """Not behind a link either, which is followed elsewhere. A report goes the same way (`write_text`)."""
     _pipe(tmp_path)
     (tmp_path / "link").symlink_to("pipe")
-    assert cli.main(["dissector", "--out", str(tmp_path / "link")]) == 1
+    assert main.main(["dissector", "--out", str(tmp_path / "link")]) == 1
     assert f"msmq-replay dissector: {tmp_path / 'link'} cannot be written: {WHY}." in capsys.readouterr().err
     assert (tmp_path / "pipe").is_fifo()
     (tmp_path / "other").symlink_to("file")

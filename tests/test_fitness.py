@@ -11,7 +11,7 @@ from table_frames import rows_of
 from warehouses import CAPTURES as CAPTURES_FOLDER
 from warehouses import derived
 
-from jobs import main as cli
+from jobs import main
 from jobs.simulator import simulate
 from schemas.ingest import CAPTURES, STREAMS
 from udfs.replay.fitness.amiss import amiss, cut_short
@@ -107,7 +107,7 @@ def test_frames_that_are_cut_short_are_told_first(tmp_path: Path, capsys: pytest
     for path in (tmp_path / "whole").glob("*.pcap"):
         cut.append(tmp_path / f"cut_{path.name}")
         cut[-1].write_bytes(cut_at(path.read_bytes(), 128))
-    assert cli.main(["look", *map(str, cut), "--json"]) == 0
+    assert main.main(["look", *map(str, cut), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["headline"].startswith("No message could be judged: ")
     assert "tcpdump -s 0" in said["headline"]

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from warehouses import CAPTURES, config, looked_at
 from warehouses import rows as rows_of_night
 
-from jobs import main as cli
+from jobs import main
 from jobs.cli.capture_listing import stamps
 from jobs.cli.names import Names
 from jobs.commands import nightly, page
@@ -51,7 +51,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 def look(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> dict[str, Any]:
-    assert cli.main(["look", *map(str, arguments), "--json"]) == code
+    assert main.main(["look", *map(str, arguments), "--json"]) == code
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
     return said
 
@@ -63,7 +63,7 @@ def plain(engine: InProcess, table: Table) -> list[dict[str, Any]]:
 
 
 def test_it_tells_what_happened_and_proves_it(demonstration: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["look", str(demonstration)]) == 0
+    assert main.main(["look", str(demonstration)]) == 0
     said = capsys.readouterr().out
     assert said.startswith("21 messages were lost")
     assert "What to do: " in said
@@ -138,7 +138,7 @@ def test_it_needs_no_spark_and_leaves_nothing(demonstration: Path, temporary: Pa
     ],
 )
 def test_exit_codes(arguments: Sequence[str], code: int, demonstration: Path) -> None:
-    assert cli.main(["look", str(demonstration), *arguments]) == code
+    assert main.main(["look", str(demonstration), *arguments]) == code
 
 
 def test_nothing_to_judge_is_not_taken_for_nothing_lost(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_nothing_to_judge_is_not_taken_for_nothing_lost(capsys: pytest.CaptureFi
 
 
 def test_captures_have_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["look"]) == 2
+    assert main.main(["look"]) == 2
     assert "Name what to look at" in capsys.readouterr().err
 
 
@@ -172,7 +172,7 @@ def test_captures_that_memory_cannot_hold_are_for_nightly(
 ) -> None:
     capture = tmp_path / "a.pcap"
     capture.write_bytes(gzip.compress(bytes(3_000)) if packed else bytes(3_000))
-    assert cli.main(["look", str(capture), "--in-memory-bytes", "2999"]) == 2
+    assert main.main(["look", str(capture), "--in-memory-bytes", "2999"]) == 2
     said = capsys.readouterr().err
     assert "msmq-replay nightly --captures FILE --warehouse FOLDER" in said
     assert "in memory" in said

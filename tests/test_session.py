@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from document import template
 
-from jobs import main as cli
+from jobs import main
 from jobs.cli import command, spark_output, spark_session
 from jobs.cli.code_version import VERSION
 from jobs.cli.command import Summary
@@ -152,9 +152,9 @@ def test_help_shows_the_options_of_its_command_and_every_command_takes_them_all(
 
 
 def test_a_command_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["nonsense"]) == 2
+    assert main.main(["nonsense"]) == 2
     assert "usage: msmq-replay COMMAND" in capsys.readouterr().err
-    assert cli.main(["--help"]) == 0
-    assert cli.main(["--version"]) == 0
+    assert main.main(["--help"]) == 0
+    assert main.main(["--version"]) == 0
     assert capsys.readouterr().out.endswith(f"msmq-replay {VERSION}\n")
-    assert cli.main(["simulate", "--messages", "1"]) == 2
+    assert main.main(["simulate", "--messages", "1"]) == 2

@@ -16,7 +16,7 @@ from pipeline import WHOLE, ingest
 from plain_replay import Night, Row, differences, read
 from tiers import merge_needs
 
-from jobs import main as cli
+from jobs import main
 from jobs.simulator import START_NS, simulate
 from jobs.simulator.branches import TROUBLES, Trouble
 from jobs.simulator.events import SECOND, Action
@@ -152,7 +152,7 @@ def test_options_come_from_the_configuration(tmp_path: Path) -> None:
     file = tmp_path / "options.toml"
     file.write_text("[simulate]\nmessages = 40\ndisorder = 0")
     command = ["simulate", "--out", str(tmp_path / "out"), "--config", str(file)]
-    assert cli.main(command) == 0
+    assert main.main(command) == 0
     found = Night(captures(tmp_path / "out"))
     assert len(found.messages) == 40
 

@@ -18,7 +18,7 @@ from tiers import merge_needs
 from warehouses import derived
 from wiretap import ethernet, fragments4, ipv4, pcap, records, tcp, udp
 
-from jobs import main as cli
+from jobs import main
 from jobs.simulator import simulate
 from jobs.simulator.encapsulations import ENCAPSULATIONS as FORMS
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS
@@ -227,7 +227,7 @@ def test_other_fragments_of_udp_are_other_traffic_and_lost_ones_of_a_tunnel_are_
 def test_the_console_says_first_what_was_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mirror.pcap"
     file.write_bytes(pcap(records([MACSEC] * 1234 + [ethernet(bytes(46), kind=0x0806)])))
-    assert cli.main(["look", str(file)]) == 0
+    assert main.main(["look", str(file)]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"{file}: 1,234 frames were not read: MACsec 1,234. No transactional message was found")
 
@@ -237,7 +237,7 @@ def test_a_capture_that_is_read_says_what_it_came_through(tmp_path: Path, capsys
     (file,) = tmp_path.glob("*.pcap")
     with file.open("ab") as end:
         end.write(pcap(records([MACSEC]))[24:])
-    assert cli.main(["look", str(file)]) == 0
+    assert main.main(["look", str(file)]) == 0
     said = capsys.readouterr().out
     assert not said.startswith(str(file))
     assert f"unread frames         {file}: 1 frame was not read: MACsec 1\n" in said
@@ -247,5 +247,5 @@ def test_a_capture_that_is_read_says_what_it_came_through(tmp_path: Path, capsys
 
 
 def test_the_simulator_names_its_forms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["simulate", "--out", str(tmp_path), "--encapsulation", "vxlam"]) == 2
+    assert main.main(["simulate", "--out", str(tmp_path), "--encapsulation", "vxlam"]) == 2
     assert "plain, vlan, qinq" in capsys.readouterr().err
