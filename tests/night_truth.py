@@ -68,7 +68,28 @@ class Told:
     @cached_property
     def known(self) -> list[Row]:
         """The scopes of which all is known."""
-        return list(filter(is_known, self.scopes))
+        return list(filter(self._is_known, self.scopes))
+
+    def _is_known(self, scope: Row) -> bool:
+        """Returns whether all of it is known, and `auto` can know that a sender numbers all its queues together.
+
+        It looks for the messages that others name as their predecessors, among all of the sender and in each queue.
+        """
+        if not is_known(scope) or "destination_queue" in scope:
+            return is_known(scope)
+        own = [
+            row
+            for row in self.replayed.verdicts.to_dicts()
+            if row["source_queue_manager"] == scope["source_queue_manager"]
+        ]
+        by_session = [(row["tx_sequence_id"], "") for row in own]
+        by_queue = [(row["tx_sequence_id"], row["destination_queue"]) for row in own]
+        found = []
+        for scopes in (by_session, by_queue):
+            seen = {(*one, row["tx_sequence_number"]) for one, row in zip(scopes, own, strict=True)}
+            asked = [(*one, row["previous_tx_sequence_number"]) for one, row in zip(scopes, own, strict=True)]
+            found.append(sum(one in seen for one in asked))
+        return found[0] > found[1] or len({row["destination_queue"] for row in own}) == 1
 
     @cached_property
     def outcomes(self) -> dict[tuple[str, str, str], Counter[Fate]]:
@@ -112,7 +133,7 @@ class Told:
             delivered = set(map(tuple, scope.get("delivered", ())))
             lost = [fate for fates in of_source.values() for fate in fates if fate[3] in LOST]
             yield from (f"{source}: {fate}" for fate in lost if fate[:3] in delivered)
-            if is_known(scope):
+            if self._is_known(scope):
                 expected = Counter((row["id"], row["no"], row["mid"], row["outcome"]) for row in scope["outcomes"])
                 receiver = scope.get("receiving_queue_manager")
                 own = [

@@ -169,7 +169,10 @@ def incident(story: list[Trouble]) -> Row:
         "expired": sum_of(("expired_unseen",)),
     }
     outcome = next((name for name in ("lost", "pending", "unacknowledged", "unknown") if figures[name]), "repaired")
-    stuck, cause = sum_of(PENDING, stuck=True), CAUSES[min(event.cause for event in events)]
+    stuck = sum_of(PENDING, stuck=True)
+    # Where the worst is that messages were never acknowledged, whatever was missing before them has come.
+    came = "message_missing" if outcome == "unacknowledged" else None
+    cause = CAUSES[min(event.cause for event in events if CAUSES[event.cause][0] != came)]
     worst = min(
         events, key=lambda event: (event.rank, _nulls_first(event.began_at, event.ended_at), sorted(event.witness))
     )

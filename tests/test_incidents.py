@@ -4,6 +4,7 @@ tests/test_all_findings.py holds incidents to the second computation, tests/test
 """
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from replay_tables import T0, Tables, replay
@@ -23,7 +24,7 @@ def begun(number: int, first: float, last: float) -> Event:
     return event(number, SequenceSpan("queue s q", FIRST + number, "s", at(first), at(last), 9, []))
 
 
-def event(number: int, of: SequenceSpan | OutcomeCount | SenderSpan) -> Event:
+def event(number: int, of: SequenceSpan | OutcomeCount | SenderSpan | dict[str, Any]) -> Event:
     return Event("queue s q", FIRST + number, of)
 
 
@@ -79,6 +80,26 @@ def test_the_sentence_says_what_is_missing_and_all_causes_of_loss(
         events.append(event(0, count))
     _, (incident,) = explain_events(events)
     assert incident["explanation"].endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "cause"),
+    [
+        (["delivered_after_refusal", "unacknowledged"], "never_answered"),
+        (["pending", "unacknowledged"], "message_missing"),
+        (["passed_by", "unacknowledged"], "message_missing"),
+        (["displaced", "unacknowledged"], "number_reused"),
+    ],
+)
+def test_what_came_out_of_turn_and_was_accepted_in_the_end_is_not_why_a_receiver_never_acknowledged(
+    outcomes: list[str], cause: str
+) -> None:
+    found = {"found_at": at(1), "session_id": "s->b", "destination_queue": "q", "witness": [], "severity": "warning"}
+    shown = [found | {"kind": kind} for kind in ("out_of_order", "never_answered")]
+    for number, outcome in enumerate(outcomes, 3):
+        shown.append(OutcomeCount(outcome, 1, 0, number, number, at(1), at(2), at(1), [], "s->b", "q", ["q"], [], 0))
+    _, (incident,) = explain_events([begun(0, 0, 90), *(event(0, one) for one in shown)])
+    assert incident["cause"] == cause
 
 
 @pytest.mark.parametrize(("covered", "accepted"), [(False, 0), (True, 2)])

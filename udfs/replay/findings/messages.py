@@ -76,7 +76,7 @@ def _fates(found: Found) -> str:
         (found.delivered, "was accepted later", "were accepted later"),
         (found.lost, "was never accepted and is lost", "were never accepted and are lost"),
         (found.pending, "is still to be accepted", "are still to be accepted"),
-        (unknown, "has an unknown outcome", "have an unknown outcome"),
+        (unknown, "is not known to be delivered", "are not known to be delivered"),
     )
     for count, one, many in fates:
         if count == found.messages:

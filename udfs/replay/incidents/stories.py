@@ -330,7 +330,7 @@ def incident_row(story: Story) -> Row:
     counts = {name: sum(one.of.numbers for one in troubles if one.counts_as == name) for name in _COUNTED}
     counts["stuck"] = sum(one.of.stuck for one in troubles)
     outcome = next((one for one in IncidentOutcome if counts[one.value]), IncidentOutcome.REPAIRED)
-    cause = min((one.cause for one in troubles), key=list(Cause).index)
+    cause = _cause_of(troubles, outcome)
     worst = min(troubles, key=lambda one: (one.rank, _in_order(one.of.first_at), sorted(one.of.witness)))
     senders = senders_of(story)
     concerned = _earliest(one.of.began_at for one in troubles if one.counts_as == outcome.value)
@@ -367,6 +367,18 @@ def incident_row(story: Story) -> Row:
         ),
         "witness": [key for key in worst.of.witness if key is not None],
     }
+
+
+def _cause_of(troubles: Iterable[Trouble], outcome: IncidentOutcome) -> Cause:
+    """Returns the cause that explains the most.
+
+    Messages that came out of turn explain nothing where the worst is that some were never acknowledged: what was
+    missing has come.
+    """
+    causes = {one.cause for one in troubles}
+    if outcome is IncidentOutcome.UNACKNOWLEDGED:
+        causes.discard(Cause.MESSAGE_MISSING)
+    return min(causes, key=list(Cause).index)
 
 
 def _missing(story: Story) -> str:
