@@ -77,11 +77,8 @@ class Told:
         """
         if not is_known(scope) or "destination_queue" in scope:
             return is_known(scope)
-        own = [
-            row
-            for row in self.replayed.verdicts.to_dicts()
-            if row["source_queue_manager"] == scope["source_queue_manager"]
-        ]
+        source = scope["source_queue_manager"]
+        own = [row for row in self.replayed.verdicts.to_dicts() if row["source_queue_manager"] == source]
         by_session = [(row["tx_sequence_id"], "") for row in own]
         by_queue = [(row["tx_sequence_id"], row["destination_queue"]) for row in own]
         found = []

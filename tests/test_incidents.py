@@ -95,7 +95,7 @@ def test_what_came_out_of_turn_and_was_accepted_in_the_end_is_not_why_a_receiver
     outcomes: list[str], cause: str
 ) -> None:
     found = {"found_at": at(1), "session_id": "s->b", "destination_queue": "q", "witness": [], "severity": "warning"}
-    shown = [found | {"kind": kind} for kind in ("out_of_order", "never_answered")]
+    shown: list[Any] = [found | {"kind": kind} for kind in ("out_of_order", "never_answered")]
     for number, outcome in enumerate(outcomes, 3):
         shown.append(OutcomeCount(outcome, 1, 0, number, number, at(1), at(2), at(1), [], "s->b", "q", ["q"], [], 0))
     _, (incident,) = explain_events([begun(0, 0, 90), *(event(0, one) for one in shown)])
