@@ -65,11 +65,20 @@ class Arrival:
     def interval_s(self) -> float | None:
         """Time since it came before on the same connection, if no OrderAck covered it in between."""
         before = self.previous
-        if before is None or before.stream_id != self.stream_id or None in (self.captured_ns, before.captured_ns):
+        if before is None or before.stream_id != self.stream_id:
             return None
-        if before.acknowledged_at is not None and before.acknowledged_at * 1_000 < self.captured_ns:
+        last_ns, ns = before.unstepped_ns, self.unstepped_ns
+        if last_ns is None or ns is None:
             return None
-        return float((self.captured_ns - before.captured_ns) / SECOND)
+        # Its OrderAck comes soon after it, so by the clock as it was then.
+        if before.acknowledged_at is not None and before.acknowledged_at * 1_000 + last_ns - before.captured_ns < ns:
+            return None
+        return (ns - last_ns) / SECOND
+
+    @property
+    def unstepped_ns(self) -> int | None:
+        """When it was captured, by a clock without the steps back that its capture's clock made."""
+        return self.row.get("unstepped_ns", self.row["captured_ns"])
 
     @property
     def waited_ms(self) -> float | None:

@@ -49,6 +49,10 @@ def replayed_rows(replayed: Replayed, night: Night | None = None) -> Rows:
     tables |= {name: replayed.tables[name] for name in names}
     rows = {name: list(map(with_keys, plain(of))) for name, of in tables.items()}
     rows["unreadable"] = rows["quarantine"]
+    if night is not None:
+        times = {(row["stream_id"], row["stream_offset"]): row["captured_ns"] for row in night.tables["messages"]}
+        for row in rows["verdicts"]:
+            row["unstepped_ns"] = times.get((row["stream_id"], row["stream_offset"]), row["captured_ns"])
     if night is None or all(row["copy_of"] is None for row in rows["stream_ends"]):
         return rows
     for name in ("messages", "acks"):
