@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import plain_outcomes
-from replayer import Key, Peers, addressees
+from replayer import Key, Peers, addressees, addresses_of
 
 Row = dict[str, Any]
 Conversation = tuple[str, str, int]
@@ -42,6 +42,7 @@ def addressed(
 ) -> dict[Conversation, list[Ack]]:
     """Returns the acknowledgments of each conversation in order of time; `senders` are those of each session."""
     found: dict[Conversation, list[Ack]] = defaultdict(list)
+    addresses = addresses_of(at.values())
     for row in acks:
         if row["captured_ns"] is None:
             continue
@@ -49,7 +50,7 @@ def addressed(
         ack = Ack(row["captured_ns"], row["tx_sequence_number"])
         if row["ack_type"] == "final_ack":
             ack = ack._replace(message_class=row["message_class"], message_id=row["acknowledged_message_id"])
-        for receiver, source in addressees(row, end.sender, end.receiver, end.far_guid, senders):
+        for receiver, source in addressees(row, end.sender, end.receiver, end.far_guid, senders, addresses):
             found[receiver, source, row["tx_sequence_id"]].append(ack)
     return {name: sorted(of, key=lambda ack: ack[:2]) for name, of in found.items()}
 

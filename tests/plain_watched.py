@@ -37,10 +37,15 @@ def acknowledged_pairs(tables: Rows) -> dict[Pair, list[Row]]:
     ends = {row["stream_id"]: row for row in tables["stream_ends"]}
     found: dict[Pair, list[Row]] = defaultdict(list)
     senders = senders_of_sessions(tables)
+    addresses: dict[str, set[str]] = defaultdict(set)
+    for end in ends.values():
+        if end["receiver_by_address"] is not None:
+            addresses[end["receiver_by_address"]].add(end["receiver"])
     for row in tables["acks"]:
         if row["captured_ns"] is not None and row["stream_id"] in ends:
             end = ends[row["stream_id"]]
-            for pair in addressees(row, end["sender"], end["receiver"], end["receiver_guid"], senders):
+            names = end["sender"], end["receiver"], end["receiver_guid"]
+            for pair in addressees(row, *names, senders, addresses):
                 found[pair].append(row)
     return found
 

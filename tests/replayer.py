@@ -192,21 +192,36 @@ def merged(streams: dict[str, list[Row | None]], at: dict[str, Peers], opened: i
             del left[stream]
 
 
+def addresses_of(at: Iterable[Peers]) -> dict[str, set[str]]:
+    """Returns by GUID the addresses by which streams without a handshake know a receiver."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for end in at:
+        if end.far_guid is None and end.receiver_guid is not None:
+            found[end.receiver_guid].add(end.receiver)
+    return found
+
+
 def addressees(
-    row: Row, sender: str, receiver: str, far_guid: str | None, senders: Mapping[str, set[str]]
+    row: Row,
+    sender: str,
+    receiver: str,
+    far_guid: str | None,
+    senders: Mapping[str, set[str]],
+    addresses: Mapping[str, set[str]],
 ) -> Iterator[tuple[str, str]]:
     """Yields whom an acknowledgment from `sender` to `receiver` concerns: a receiver and an original sender.
 
     One that names no sender is for all whose messages went the other way. The acknowledging queue manager is known by
-    its GUID and by the name that its stream has for it. An OrderAck that goes to another machine than the one that it
-    names is for nobody, unless messages of that one came from there.
+    its GUID, by the name that its stream has for it, and by its `addresses_of`. An OrderAck that goes to another
+    machine than the one that it names is for nobody, unless messages of that one came from there.
     """
     named = row["source_guid"] if row["ack_type"] == "final_ack" else row["queue_manager_address"]
     there = senders.get(f"{receiver}->{sender}", set())
     sources = there if named in (None, NULL) else {named}
     if row["ack_type"] == "order_ack" and far_guid is not None:
         sources = {one for one in sources if one == far_guid or one in there}
-    yield from product({sender, row["source_queue_manager"]}, sources)
+    names = {sender, row["source_queue_manager"]}
+    yield from product(names.union(*(addresses.get(name, ()) for name in names)), sources)
 
 
 def order_acks(
@@ -214,10 +229,11 @@ def order_acks(
 ) -> dict[tuple[str, str], list[tuple[int, int, int]]]:
     """Returns time, sequence and number of each OrderAck by receiver and source; `senders` are those of a session."""
     found: dict[tuple[str, str], list[tuple[int, int, int]]] = defaultdict(list)
+    addresses = addresses_of(at.values())
     for row in acks:
         if row["ack_type"] == "order_ack" and row["captured_ns"] is not None:
             end = at[row["stream_id"]]
-            for pair in addressees(row, end.sender, end.receiver, end.far_guid, senders):
+            for pair in addressees(row, end.sender, end.receiver, end.far_guid, senders, addresses):
                 found[pair].append((row["captured_ns"], row["tx_sequence_id"], row["tx_sequence_number"]))
     return found
 

@@ -340,6 +340,24 @@ def not_read_scenes() -> Replayed:
     return replay(tables.sources())
 
 
+def test_an_acknowledgment_on_a_later_connection_is_of_messages_that_came_without_a_handshake() -> None:
+    """The later connection's handshake says who is at the address that the messages went to."""
+    tables, a, b = Tables(), guid("a"), guid("b")
+    tables.connection("x", "10.0.0.1", "10.0.0.2", mid_stream=True)
+    for number in (1, 2, 3):
+        asks = ASKS | {"source_queue_manager": a, "message_id": rf"{a}\{number}"}
+        tables.message(("x>", 10 * number), T0 + number, (1, number, number - 1), **asks)
+    tables.connection("y", "10.0.0.2", "10.0.0.1")
+    tables.handshake("y", b, a)
+    tables.ack("y>", T0 + 10, (1, 2), source_queue_manager=b, queue_manager_address=a)
+    final = {"ack_type": "final_ack", "message_class": 0x4000, "acknowledged_message_id": rf"{a}\1", "source_guid": a}
+    tables.ack("y>", T0 + 11, (1, 1), source_queue_manager=b, **final)
+    replayed = replay(tables.sources())
+    (sequence,) = replayed.sequences.to_dicts()
+    assert (sequence["accepted_not_read_messages"], sequence["confirmed"]) == (2, 2)
+    assert replayed.verdicts.sort("tx_sequence_number")["evidence"].to_list() == ["confirmed", "confirmed", "none"]
+
+
 @pytest.mark.parametrize("table", ["sequences", "sessions"])
 @pytest.mark.parametrize("name", NOT_READ)
 def test_what_is_accepted_and_not_read_yet(not_read_scenes: Replayed, name: str, table: str) -> None:

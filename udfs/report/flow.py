@@ -54,7 +54,10 @@ COPIES = "copies"
 """The name of the streams that were captured twice among few rows: `stream_id`, and `copy_of`, which counts."""
 _NEEDED = {
     STREAMS: (*("stream_id", "src_ip", "dst_ip", "last_captured_at", "missing_bytes", "mid_stream", "conflict"),),
-    ENDS: ("stream_id", "session_id", "sender", "receiver", "receiver_guid", "missing_bytes", "copy_of"),
+    ENDS: (
+        *("stream_id", "session_id", "sender", "receiver", "receiver_guid", "receiver_by_address"),
+        *("missing_bytes", "copy_of"),
+    ),
     BOOKS: ("balanced",),
 }
 """Columns of tables of which others are not needed."""

@@ -5,7 +5,7 @@ import polars as pl
 from schemas.replay import Verdict
 from udfs.frames.columns import ACK_PAIR, SEQUENCE, count, count_if, signed
 from udfs.frames.derivation import derives
-from udfs.replay.order.acks import pair_acks, select_order_acks
+from udfs.replay.order.acks import find_addresses, pair_acks, select_order_acks
 
 DRAWN_SESSIONS = 20
 DRAWN_SCOPES = 3
@@ -80,7 +80,7 @@ def order_acks(acks: pl.DataFrame, ends: pl.DataFrame, asked: pl.DataFrame) -> p
     for the senders that are drawn of its session.
     """
     sequences = asked.with_columns(signed(pl.col("tx_sequence_id")).alias("sequence"))
-    pairs = select_order_acks(pair_acks(acks, ends, asked))
+    pairs = select_order_acks(pair_acks(acks, ends, asked, find_addresses(ends)))
     found = pairs.join(sequences, on=[*ACK_PAIR, "sequence"])
     return found.select(*PICTURE, "ns", "number").unique()
 

@@ -22,14 +22,21 @@ form.
 """
 
 
-@derives(("stream_id",), ("senders",), {"acks": OF_ACKS})
-def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, senders: pl.DataFrame) -> pl.DataFrame:
+@derives(columns={"ends": ("receiver", "receiver_by_address")}, in_parts=True)
+def find_addresses(ends: pl.DataFrame) -> pl.DataFrame:
+    """Returns each `address` that stands for a receiver on some of the streams, with the GUID that it has elsewhere."""
+    return ends.select(address="receiver", guid="receiver_by_address").drop_nulls().unique()
+
+
+@derives(("stream_id",), ("senders", "addresses"), {"acks": OF_ACKS})
+def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, senders: pl.DataFrame, addresses: pl.DataFrame) -> pl.DataFrame:
     """Returns acknowledgments with `receiver` and `source_queue_manager`, which are a pair, and what they acknowledge.
 
     One row per ACKS row and pair: `ack_type`, `sequence` (`signed`), `number`, `ns`, `key` and, of a FinalAck, its
     `message_class` and the `message_number` of the message ID that it names.
-    Messages may know the acknowledging queue manager by its GUID or by its stream's name for it, so each name makes a
-    pair. A FinalAck names the original sender. An OrderAck in the direct form names no addressee: it is for all of the
+    Messages may know the acknowledging queue manager by its GUID, by its stream's name for it, or by one of the
+    `addresses` (rows of `find_addresses`) that it has where no handshake was captured, so each name makes a pair. A
+    FinalAck names the original sender. An OrderAck in the direct form names no addressee: it is for all of the
     `senders` whose messages went the other way on its session, unless these are more than MOST_SENDERS. One that names
     its addressee is for that, unless it went to a machine that is known to be another one, and from which no message of
     the addressee came: then the addressee does not get it, and it is for nobody.
@@ -61,7 +68,10 @@ def pair_acks(acks: pl.DataFrame, ends: pl.DataFrame, senders: pl.DataFrame) -> 
     paired = pl.concat([named.filter(reaches), for_all], how="diagonal")
     is_other = pl.col("named_sender").ne_missing(pl.col("sender"))
     by_both = [paired.with_columns(receiver="sender"), paired.filter(is_other).with_columns(receiver="named_sender")]
-    return pl.concat(by_both).drop("sender", "named_sender", "session_id", "receiver_guid")
+    by_name = pl.concat(by_both)
+    others = by_name.join(addresses, left_on="receiver", right_on="guid").filter(pl.col("address") != pl.col("sender"))
+    by_address = others.with_columns(receiver="address").drop("address").unique()
+    return pl.concat([by_name, by_address]).drop("sender", "named_sender", "session_id", "receiver_guid")
 
 
 def addressee() -> pl.Expr:

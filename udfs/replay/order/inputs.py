@@ -7,7 +7,7 @@ from typing import Generic
 from schemas.replay import Scope
 from udfs.frames.columns import PLACE
 from udfs.frames.engine import Engine, T
-from udfs.replay.order.acks import answered, pair_acks
+from udfs.replay.order.acks import answered, find_addresses, pair_acks
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.ends import find_ends
 from udfs.replay.order.scopes import (
@@ -80,7 +80,8 @@ def read_inputs(united: Conversations[T], scope: Scope) -> Inputs[T]:
 def pair(engine: Engine[T], acks: T, ends: T, senders: T) -> T:
     """Returns rows of `acks.pair_acks`."""
     there = engine.distinct(engine.select(senders, *SENDER_THERE))
-    return engine.derive(pair_acks, acks=acks, ends=ends, senders=there)
+    addresses = engine.distinct(engine.derive(find_addresses, ends=ends))
+    return engine.derive(pair_acks, acks=acks, ends=ends, senders=there, addresses=addresses)
 
 
 def watch(engine: Engine[T], inputs: Inputs[T], acks: T, senders: T) -> T:
