@@ -257,13 +257,13 @@ def outcomes(
     tables say of answers, and `still_open` are streams of connections that did not end.
     """
     by: dict[tuple[str, str, int], list[str]] = defaultdict(list)
-    surely_by: dict[tuple[str, str, int], set[str]] = defaultdict(set)
+    perhaps_by: dict[tuple[str, str, int], set[str]] = defaultdict(set)
     for row in verdicts:
         message = row["source_queue_manager"], row["message_id"], row["content_hash"]
         if row["accepted"] and is_firm(row):
             by[message].append(row["scope_key"])
-        if row["accepted"] and (is_firm(row) or row["covered_at"]):
-            surely_by[message].add(row["scope_key"])
+        if row["accepted"] is not False:
+            perhaps_by[message].add(row["scope_key"])
     found: dict[Message, str] = {}
     runs: list[Run] = []
     for key, rows in scopes_of(verdicts).items():
@@ -284,7 +284,7 @@ def outcomes(
                 first["never_acknowledged"] = said and is_unacknowledged(arrivals, said, not_arrived, is_firm)
             for name, arrivals in messages.items():
                 message = arrivals[0]["source_queue_manager"], *name
-                where = {"twice": len(by[message]) > 1, "by_another": bool(surely_by[message] - {key})}
+                where = {"twice": len(by[message]) > 1, "by_another": bool(perhaps_by[message] - {key})}
                 found[key, *slot, *name] = scope.outcome(arrivals, list(messages.values()), **where)
         runs += scope.numbers()
     return found, joined(runs)

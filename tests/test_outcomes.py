@@ -179,6 +179,9 @@ SCENES: dict[str, tuple[list[Event], dict[int | str, str]]] = {
     "across missing bytes, in order": ([FIRST, GAP, (2, 1)], {}),
     "late": ([(2, 0), (1, 0), (3, 2)], {1: "passed_by"}),
     "late for one of two receivers": ([(2, 0), (1, 0), OTHER, (3, 2)], {1: "passed_by", 3: "unknown"}),
+    "given up by one receiver, perhaps accepted by another": (
+        [FIRST, (3, 2), (4, 1), OTHER, (3, 2)], {2: "expired_unseen", 3: "unknown", "3 there": "unknown"},
+    ),
     "too early for both": ([FIRST, (3, 2), OTHER, NEW], {2: "awaited", 3: "pending"}),
     "displaced at one of two receivers": ([FIRST, (2, 1), OTHER, Sent(2, 1, ordinal=99)], {"2 other": "unknown"}),
 }  # fmt: skip

@@ -52,8 +52,8 @@ class Arrival(NamedTuple):
     content_hash: int
     accepted_twice: bool
     """Whether the same message was accepted more than once, over all scopes."""
-    accepted_elsewhere: bool
-    """Whether the same message was accepted in another scope, by another receiver, and refused in this one."""
+    may_be_elsewhere: bool
+    """Whether this scope refused the message, and another one, of another receiver, accepted it or may have."""
     session_id: str
     destination_queue: str | None
     label: str | None

@@ -22,7 +22,7 @@ TALLIED = (
 """The columns of VERDICTS that add up, and that tell whether an arrival is plain."""
 JUDGED_AS = (*TALLIED, "content_hash", "destination_queue", "label", "reason", "final_ack_requested")
 """The columns of VERDICTS from which outcomes are derived."""
-_OF_ACCEPTED = (*SLOT, *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number", "covered_at")
+_OF_ACCEPTED = (*SLOT, *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")
 _SEGMENTS_OF = (("sender", "last_ns"), ("receiver", "receiver_last_ns"))
 """Columns of ENDS: a queue manager, and when its last packet or segment was captured on that stream."""
 _CONTESTED = NEGATIVE_CLASS | QUEUED_CLASS
@@ -95,15 +95,13 @@ def last_seen(ends: pl.DataFrame) -> pl.DataFrame:
 def accepted_twice(verdicts: pl.DataFrame) -> pl.DataFrame:
     """Returns slot and MESSAGE of what was accepted more than once, over all scopes that accepted it.
 
-    And, with `elsewhere`, of what a scope refused and another one accepted. Verdicts on an assumed state aside, unless
-    an OrderAck covers what another one accepted.
+    Verdicts on an assumed state aside. And, with `elsewhere`, of what a scope refused and another one accepted, or may
+    have accepted.
     """
-    accepted = verdicts.filter("accepted")
-    firm = accepted.filter(~rests_on_assumption()).select(*SLOT, *MESSAGE)
+    firm = verdicts.filter("accepted", ~rests_on_assumption()).select(*SLOT, *MESSAGE)
     twice = firm.filter(pl.struct(MESSAGE).is_duplicated())
     refused = verdicts.filter(pl.col("accepted").not_()).select(*SLOT, *MESSAGE).unique()
-    sure = accepted.filter(~rests_on_assumption() | pl.col("covered_at").is_not_null())
-    others = sure.select(*MESSAGE, other="scope_key").unique()
+    others = verdicts.filter(pl.col("accepted").fill_null(value=True)).select(*MESSAGE, other="scope_key").unique()
     elsewhere = refused.join(others, on=MESSAGE).filter(pl.col("other") != pl.col("scope_key"))
     parts = {False: twice, True: elsewhere.select(*SLOT, *MESSAGE).unique()}
     return pl.concat([part.with_columns(elsewhere=pl.lit(is_elsewhere)) for is_elsewhere, part in parts.items()])

@@ -208,8 +208,8 @@ def outcome_of(message: Message) -> Outcome:
         refused = (one for one in arrivals if one.verdict == Verdict.OUT_OF_ORDER and not message.is_doubtful(one))
         is_after = any(one.replay_order < accepted.replay_order for one in refused)
         return Outcome.DELIVERED_AFTER_REFUSAL if is_after else Outcome.DELIVERED
-    if surely_refused and first.accepted_elsewhere:
-        return Outcome.UNKNOWN  # another receiver has it, or has it no more
+    if surely_refused and first.may_be_elsewhere:
+        return Outcome.UNKNOWN  # another receiver may have it
     # An OrderAck of a later number covers one that its sender skipped, whatever became of that.
     covered = [
         arrival for arrival in doubtful if arrival.covered and not (arrival.accepted is False and slot.is_skipped)

@@ -143,7 +143,7 @@ def _message_row(message: Message) -> Row:
             acknowledgment="a FinalAck" if proof is DeliveredBy.FINAL_ACK else "an OrderAck",
             again=" It was refused each time that it was resent." if stuck else "",
             why=_why_unacknowledged(message) if outcome is Outcome.UNACKNOWLEDGED else "",
-            but=_BUT_ELSEWHERE if message.first.accepted_elsewhere else "",
+            but=_BUT_ELSEWHERE if message.first.may_be_elsewhere else "",
         ),
     }
 
@@ -204,7 +204,7 @@ def _row_of(arrival: Arrival, number: int, outcome: Outcome) -> Row:
     }
 
 
-_BUT_ELSEWHERE = " This one refused it, but another queue manager accepted the same message."
+_BUT_ELSEWHERE = " This one refused it, but another queue manager accepted the same message, or may have."
 _OF_MESSAGE: Mapping[Outcome, str] = {
     Outcome.CONTRADICTED: "The receiver's acknowledgments contradict the replay, so whether it has the message is not "
     "known.",

@@ -135,7 +135,7 @@ def _with_facts_of_scope(
         .join(due, on=SPAN, how="left")
     )
     rows = arrivals.join(facts, on=SPAN).with_columns(plain_to=null(pl.Int64))
-    parts = {"accepted_twice": ~pl.col("elsewhere"), "accepted_elsewhere": pl.col("elsewhere")}
+    parts = {"accepted_twice": ~pl.col("elsewhere"), "may_be_elsewhere": pl.col("elsewhere")}
     messages = {name: twice.filter(part).select("scope_key", *MESSAGE) for name, part in parts.items()}
     rows = rows.with_columns(are_in(rows, of).alias(name) for name, of in messages.items())
     return (
