@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.tables.in_folder import InFolder
+from jobs.tables.in_store import InStore
 from jobs.tables.spark_rows import collect, to_spark
 from jobs.tables.through_spark import InCatalog, ThroughSpark
 from jobs.tables.warehouse import Rows, Warehouse
@@ -18,11 +19,16 @@ from udfs.frames.tables import schema_of
 @pytest.fixture(
     params=[
         pytest.param(InFolder, id="in a folder"),
+        pytest.param(InStore, id="in a store"),
         pytest.param(ThroughSpark, id="at a URI"),
         pytest.param(InCatalog, id="in a catalog", marks=pytest.mark.slow),
     ]
 )
 def warehouse(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Warehouse]:
+    if request.param is InStore:
+        pytest.importorskip("obstore", reason="Tables in object stores need the package obstore.")
+        yield InStore.open(spark, f"file://{tmp_path}")
+        return
     if request.param is not InCatalog:
         yield request.param(spark, f"{'' if request.param is InFolder else 'file://'}{tmp_path}")
         return

@@ -31,7 +31,8 @@ from schemas.tables import TABLES
 from udfs.capture import stores
 from udfs.frames.tables import schema_of
 
-pytest.importorskip("obstore", reason="The package obstore, which tables in object stores need, is not installed.")
+_MISSING = "The package obstore, which tables in object stores need, is not installed."
+refused = pytest.importorskip("obstore.exceptions", reason=_MISSING)
 
 _RECIPE = Path(__file__).parent / "object_store"
 _MOST_REQUESTS = 15
@@ -190,8 +191,6 @@ def test_a_writer_goes_on_behind_another(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_is_lost_is_no_conflict(tmp_path: Path) -> None:
-    from obstore.exceptions import AlreadyExistsError, GenericError
-
     writer, other = two_writers(f"file://{tmp_path}")
     writer.create(STREAM_GAPS)
 
@@ -213,9 +212,9 @@ def test_an_answer_that_is_lost_is_no_conflict(tmp_path: Path) -> None:
         store = Store(writer.root, Lossy(writer.store.objects, error, writes=writes), tmp_path / str(monotonic()))
         return InStore(cast(Any, None), writer.root, store=store)
 
-    through(AlreadyExistsError, writes=True).append(STREAM_GAPS, gap(1))
+    through(refused.AlreadyExistsError, writes=True).append(STREAM_GAPS, gap(1))
     for writes in (False, True):
-        lossy = through(GenericError, writes=writes)
+        lossy = through(refused.GenericError, writes=writes)
         with pytest.raises(JobError, match="lost"):
             lossy.append(STREAM_GAPS, gap(2 + writes))
         assert lossy.count(STREAM_GAPS) == 1 + writes

@@ -16,6 +16,7 @@ from schemas.history import MESSAGE_HISTORY, SQL
 from schemas.ingest import INTERNAL_CONNECTIONS
 from schemas.table import Table
 from schemas.tables import TABLES
+from udfs.capture import stores
 from udfs.frames.derivation import Frames
 
 CAPTURES = Path(__file__).parent / "captures"
@@ -29,7 +30,9 @@ def config(warehouse: Path, *captures: Path, **options: Any) -> Config:
 
 def rows(warehouse: Path, table: str, *, without: tuple[str, ...] = ("ingested_at",)) -> list[dict[str, Any]]:
     """A table's rows as delta-rs reads them, in an order of their own."""
-    read = DeltaTable(str(warehouse / table)).to_pyarrow_table().to_pylist()
+    place = str(warehouse / table)
+    settings = stores.options(place) if stores.in_store(place) else None
+    read = DeltaTable(place, storage_options=settings).to_pyarrow_table().to_pylist()
     kept = [{name: value for name, value in row.items() if name not in without} for row in read]
     return sorted(kept, key=repr)
 

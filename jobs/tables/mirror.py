@@ -161,13 +161,9 @@ class Mirror:
         """Fetches the entries from which the table's files in a version follow."""
         with self.alone:
             names = self._objects or {}
-            complete = {_number(name) for name in names if ".checkpoint" in name and _number(name) <= version}
-            first = max(complete, default=-1)
-            self.fetch(
-                f"{_LOG}/{name}"
-                for name in names
-                if first <= _number(name) <= version and (_number(name) > first or ".checkpoint" in name or first < 0)
-            )
+            checkpoints = (_number(name) for name in names if ".checkpoint" in name)
+            first = max((made for made in checkpoints if made <= version), default=0)
+            self.fetch(f"{_LOG}/{name}" for name in names if first <= _number(name) <= version)
 
     def fetch(self, names: Iterable[str]) -> None:
         """Fetches files of the table that are not here.

@@ -133,10 +133,14 @@ def _expand(
 
 
 def _reader(file: pa.NativeFile, compression: Compression) -> Callable[[int], bytes]:
-    """Returns the function that expands up to so many further bytes of a file."""
+    """Returns the function that expands up to so many further bytes of a file.
+
+    The file is read in large parts: each is a request of an object store.
+    """
+    buffered = pa.BufferedInputStream(file, _CHUNK)
     if compression is Compression.GZIP:
-        return gzip.GzipFile(fileobj=file, mode="rb").read1
-    read: Callable[[int], bytes] = pa.CompressedInputStream(file, "zstd").read
+        return gzip.GzipFile(fileobj=buffered, mode="rb").read1
+    read: Callable[[int], bytes] = pa.CompressedInputStream(buffered, "zstd").read
     return read
 
 
