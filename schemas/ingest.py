@@ -240,6 +240,9 @@ CAPTURES = Table(
         ),
         Column("message_count", LONG, "User messages that it completes."),
         Column("acknowledgment_count", LONG, "OrderAcks and FinalAcks that it completes."),
+        Column("read_by", STRING, "Release of msmq-replay that read it; null for one before 1.0."),
+        Column("ports", array(U16, nullable=False), "TCP ports that were read as MSMQ; null for a release before 1.0."),
+        Column("overlap", STRING, "Which bytes won where segments overlap with other data (`--overlap`); likewise."),
     ),
 )
 

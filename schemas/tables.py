@@ -7,6 +7,8 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 
+LAYOUT = 1
+"""The number of the tables' layout: one more with each release that adds a table, a column, or a word in a column."""
 INGESTED = (CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
 """The tables that `ingest` writes; `decode` writes DECODED_TABLES."""
 REPLAYED = (

@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Self
 
+from jobs.cli.code_version import VERSION
 from jobs.cli.errors import UsageError
 from jobs.cli.text_files import read_text
 from schemas.ingest import Bodies
@@ -281,6 +282,7 @@ class Config:
             split_bytes=self.split_bytes,
             window_bytes=self.window_bytes,
             hiding_key=self.hiding_key,
+            release=VERSION,
         )
 
 

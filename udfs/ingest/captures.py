@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from schemas.ingest import PINGS, CaptureStatus, Stage, Tunnel
 from schemas.staging import Counted
+from udfs.ingest.options import IngestOptions
 from udfs.network.endpoints import unpack_address
 
 Row = dict[str, Any]
@@ -64,7 +65,9 @@ def split(captures: Iterable[Row]) -> Iterator[Row]:
             yield {name: row[name] for name in names} | {"cursor": cursor, "stop": stop, "clock_steps": steps}
 
 
-def capture_rows(captures: Sequence[Row], counts: Iterable[Row], pings: Iterable[Row]) -> list[Row]:
+def capture_rows(
+    captures: Sequence[Row], counts: Iterable[Row], pings: Iterable[Row], options: IngestOptions
+) -> list[Row]:
     """Returns rows of `schemas.staging.CAPTURE`, given counts (capture, what, records) of their splits.
 
     `pings` are rows of `sum_up_pings`.
@@ -76,14 +79,15 @@ def capture_rows(captures: Sequence[Row], counts: Iterable[Row], pings: Iterable
     for row in pings:
         named = {side: unpack_address(row[side]) for side in ("source", "destination")}
         pinged[row["capture"]].append({name: row[name] for name in PINGS.value_type.names} | named)
-    now = time.time_ns()
+    read = {"read_by": options.release, "ports": sorted(options.ports), "overlap": options.overlap.value}
+    read["ingested_ns"] = time.time_ns()
     return [
         row
         | {f"{what.value}_count": sums[row["capture"]].pop(what, 0) for what in Counted}
         | {"tunnels": _listed({one: sums[row["capture"]].pop(one, 0) for one in Tunnel})}
         | {"not_judged": _listed(_shortened(sums[row["capture"]]))}
         | {"pings": sorted(pinged[row["capture"]], key=itemgetter("source", "destination")) or None}
-        | {"ingested_ns": now}
+        | read
         for row in captures
     ]
 

@@ -104,7 +104,7 @@ def ingest(
     """Reads ranked captures into the engine's tables, if they are found unchanged once they are read."""
     found = extract(engine, captures, options)
     require_unchanged()
-    write(engine, found, assemble(engine, found, options))
+    write(engine, found, assemble(engine, found, options), options)
 
 
 def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, only: T | None = None) -> Extracted[T]:
@@ -147,7 +147,7 @@ def assemble(engine: Engine[T], extracted: Extracted[T], options: IngestOptions)
     return Assembled(engine.union(first, redone), planned, stale, repeated)
 
 
-def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -> None:
+def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T], options: IngestOptions) -> None:
     """Deletes the rows that a run replaces, and writes its tables; `captures` last: its rows mark what is ingested."""
     rows, planned = assembled.rows, assembled.planned
     ids = engine.table(extracted.captures, staging.CAPTURE_ID)
@@ -169,7 +169,7 @@ def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -
     counts, pings = (engine.pick(extracted.rows, kind, "capture") for kind in ("count", "ping"))
     last_ns = {row["capture"]: row["last_ns"] for row in extracted.captures}
     few = engine.collect(counts=counts, pings=engine.derive(partial(sum_up_pings, last_ns=last_ns), pings=pings))
-    captures = capture_rows(extracted.captures, few["counts"].to_dicts(), few["pings"].to_dicts())
+    captures = capture_rows(extracted.captures, few["counts"].to_dicts(), few["pings"].to_dicts(), options)
     stale = engine.keep(assembled.stale)
     if engine.count(stale):
         of_streams = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS)
