@@ -19,8 +19,8 @@ from jobs.engines import on_spark
 from jobs.engines.in_process import InProcess
 from jobs.engines.on_spark import OnSpark, Rows
 from jobs.simulator import simulate
+from jobs.tables.in_folder import InFolder
 from jobs.tables.spark_rows import collect, to_spark, with_columns_of
-from jobs.tables.store import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.judging import PIECE_BYTES
@@ -79,7 +79,7 @@ class InBuckets(OnSpark):
 
 def in_memory(spark: SparkSession, tables: Frames) -> InMemory:
     """Returns an engine on Spark that has these tables."""
-    return InMemory(Warehouse(spark, "unused"), tables=dict(tables))
+    return InMemory(InFolder(spark, "unused"), tables=dict(tables))
 
 
 def night(folder: Path, *, clocks_differ_s: int = 0, **options: Any) -> InProcess:
@@ -240,7 +240,7 @@ def _last_sent() -> Callable[..., pl.DataFrame]:
 
 def test_spark_does_with_rows_of_files_what_this_process_does(spark: SparkSession, tmp_path: Path) -> None:
     here = night(tmp_path / "night", situations=True)
-    warehouse = Warehouse(spark, str(tmp_path / "tables"))
+    warehouse = InFolder(spark, str(tmp_path / "tables"))
     warehouse.create(MESSAGES)
     for half in here.read(MESSAGES).iter_slices(here.read(MESSAGES).height // 2 + 1):
         warehouse.append(MESSAGES, half)

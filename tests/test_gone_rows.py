@@ -103,7 +103,7 @@ def test_known_keys_are_found_by_stream(tmp_path: Path) -> None:
     """A stream's name may have a quote."""
     place = created(None, tmp_path, PACKETS)
     local_commits.write(place, PACKETS, rows_at(PACKETS, ("a", 0), ("a", 7), ("b'", 3)), held)
-    keys = without_spark(tmp_path).read_keys(PACKETS, rows_at(PACKETS, ("b'", 99), ("c", 1)))
+    keys = without_spark(tmp_path)._keys_near(PACKETS, rows_at(PACKETS, ("b'", 99), ("c", 1)))
     assert keys.to_dicts() == [{"stream_id": "b'", "stream_offset": 3}]
 
 

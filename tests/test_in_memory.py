@@ -8,13 +8,14 @@ from unittest import mock
 
 import pytest
 from test_local_commits import any_rows
+from warehouses import without_spark
 
 from jobs.cli import capture_listing
 from jobs.cli.capture_listing import stamps
 from jobs.cli.config import Config
 from jobs.commands import in_memory
 from jobs.tables import local_commits
-from jobs.tables.store import Warehouse
+from jobs.tables.places import open_warehouse
 from schemas.ingest import PACKETS
 from udfs.capture.files import content_bytes
 
@@ -30,6 +31,11 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
+def limit_of(config: Config) -> int:
+    """How many bytes of captures are read at a time into the tables that the options name."""
+    return in_memory.limit(open_warehouse(None, config), config)
+
+
 @pytest.mark.usefixtures("container")
 @pytest.mark.parametrize(
     ("place", "most", "limit"),
@@ -41,7 +47,7 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_the_limit_follows_the_memory(place: str, most: int, limit: int) -> None:
-    assert in_memory.limit(Config(warehouse=place, in_memory_bytes=most)) == limit
+    assert limit_of(Config(warehouse=place, in_memory_bytes=most)) == limit
 
 
 @pytest.mark.parametrize(
@@ -56,24 +62,26 @@ def test_the_limit_follows_the_memory(place: str, most: int, limit: int) -> None
 def test_increments_fit_in_memory(warehouse: str, most: int, parts: list[list[int]]) -> None:
     sizes = {1: 9, 2: 5, 3: 5, 50: 50, 4: 4}
     captures = [{"capture": one, "content_bytes": size} for one, size in sizes.items()]
-    found = in_memory.increments(Config(warehouse=warehouse, in_memory_bytes=most), captures)
+    config = Config(warehouse=warehouse, in_memory_bytes=most)
+    held = open_warehouse(None, config)
+    found = in_memory.increments(held, config, captures)
     assert [[one["capture"] for one in part] for part in found] == parts
-    assert in_memory.increments(Config(warehouse=warehouse), []) == []
+    assert in_memory.increments(held, config, []) == []
 
 
 def test_a_container_may_have_no_limit_or_be_tiny(container: Path) -> None:
-    config = Config(in_memory_bytes=1 << 60)
+    config = Config(warehouse="/tables", in_memory_bytes=1 << 60)
     container.write_text("max\n")
-    of_machine = in_memory.limit(config)
+    of_machine = limit_of(config)
     container.unlink()
-    assert in_memory.limit(config) == of_machine == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 32
+    assert limit_of(config) == of_machine == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 32
     container.write_text("1000\n")
-    assert in_memory.limit(config) == capture_listing.FEW_BYTES
+    assert limit_of(config) == capture_listing.FEW_BYTES
 
 
 def test_few_messages_are_held_though_the_captures_are_many(tmp_path: Path) -> None:
     """A replay needs no bytes of packets; of those that are settled it needs less than of others."""
-    warehouse = Warehouse(mock.Mock(), str(tmp_path))
+    warehouse = without_spark(tmp_path)
     place = str(tmp_path / PACKETS.name)
     local_commits.create(place, PACKETS, {})
     local_commits.write(place, PACKETS, any_rows(Random(1), PACKETS, 5), lambda: None)

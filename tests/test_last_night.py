@@ -20,8 +20,10 @@ from jobs.cli.config import Config
 from jobs.cli.spark_session import FOR_FEW_ROWS, session_settings
 from jobs.commands import nightly, unchanged_run
 from jobs.tables import log, publish_lock
+from jobs.tables.in_folder import InFolder
 from jobs.tables.log import Commit
-from jobs.tables.store import Warehouse
+from jobs.tables.places import open_warehouse
+from jobs.tables.through_spark import ThroughSpark
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.ingest import PACKETS
 from schemas.replay import VERDICTS
@@ -114,7 +116,7 @@ def test_a_table_written_to_meanwhile_leaves_the_night_unknown(
 ) -> None:
     written: list[str] = []
     monkeypatch.setattr("jobs.commands.unchanged_run.write_text", lambda place, _: written.append(place))
-    with publish_lock.hold(Warehouse.of(spark, again), again.claim_seconds) as (warehouse, lock):
+    with publish_lock.hold(open_warehouse(spark, again), again.claim_seconds) as (warehouse, lock):
         unchanged_run.remember(warehouse, again, {}, orders[1])
         assert written == [f"{orders[0]}/last_night.json"]
         with monkeypatch.context() as patch:
@@ -125,13 +127,14 @@ def test_a_table_written_to_meanwhile_leaves_the_night_unknown(
 
 
 def test_the_log_says_what_spark_says(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
+    both = InFolder(spark, str(orders[0])), ThroughSpark(spark, f"file://{orders[0]}")
     for table in (CAPTURES_TABLE, PACKETS, VERDICTS):
-        read, asked = (list(Warehouse(spark, f"{scheme}{orders[0]}").commits(table)) for scheme in ("", "file://"))
+        read, asked = (list(warehouse.commits(table)) for warehouse in both)
         assert [(one.version, one.operation) for one in read] == [(one.version, one.operation) for one in asked]
         assert log.rows_version(read) == log.rows_version(asked)
         for one, other in zip(read, asked, strict=True):
             assert abs(one.at.timestamp() - other.at.timestamp()) < 60
-    states = (publish_lock.read_state(Warehouse(spark, f"{scheme}{orders[0]}")) for scheme in ("", "file://"))
+    states = map(publish_lock.read_state, both)
     assert [state.derived.keys() for state in states if state] == [{"decode", "books", "replay"}] * 2
 
 

@@ -25,9 +25,8 @@ from table_frames import sorted_rows
 
 from jobs.cli.errors import ConflictError, JobError
 from jobs.tables import local_commits, log
-from jobs.tables.declared import Tables
+from jobs.tables.in_folder import InFolder
 from jobs.tables.spark_rows import collect, to_spark
-from jobs.tables.store import Warehouse
 from schemas.ingest import STREAM_GAPS
 from schemas.replay import VERDICTS
 from schemas.table import LONG, Column, Table
@@ -79,7 +78,7 @@ def any_rows(draw: Random, table: Table, many: int) -> pl.DataFrame:
 
 def created(spark: Any, folder: Path, table: Table) -> str:
     """Creates the table as a warehouse does, which does not ask Spark; returns its place."""
-    Warehouse(spark, str(folder)).create(table)
+    InFolder(spark, str(folder)).create(table)
     return str(folder / table.name)
 
 
@@ -211,7 +210,7 @@ def test_a_table_that_it_cannot_write_is_refused_and_named(tmp_path: Path) -> No
     other = created(None, tmp_path, VERDICTS)
     later = replace(STREAM_GAPS, columns=(*STREAM_GAPS.columns, Column("ttl", LONG, "Hops.")))
     created(None, tmp_path, STREAM_GAPS)
-    tables = Warehouse(cast(Any, None), str(tmp_path))
+    tables = InFolder(cast(Any, None), str(tmp_path))
     with pytest.raises(JobError, match=r"stream_gaps in \S+ was made by another version .*new warehouse"):
         tables.create(later)
     tables.create(later, derived=True)
@@ -342,11 +341,11 @@ def test_rows_are_found_by_any_name(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     """It knows comments, constraints and clustering, appends, restores, compacts, and cleans up."""
-    tables = Warehouse(spark, str(tmp_path))
+    tables = InFolder(spark, str(tmp_path))
     place, name = created(spark, tmp_path, VERDICTS), tables.name(VERDICTS)
     first, more = (any_rows(Random(seed), VERDICTS, 5) for seed in (7, 8))
     local_commits.write(place, VERDICTS, first, held)
-    read = Tables.read(tables, VERDICTS)
+    read = spark.read.table(name)
     assert read.count() == 5
     assert [field.metadata["comment"] for field in read.schema] == [column.comment for column in VERDICTS]
     assert [field.nullable for field in read.schema] == [column.nullable for column in VERDICTS]
@@ -357,14 +356,14 @@ def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     tables.merge(VERDICTS, to_spark(spark, more), update=True)
     assert local_commits.read(place, VERDICTS.arrow).height == 10
     local_commits.write(place, VERDICTS, more, held, overwrite=True)
-    assert Tables.read(tables, VERDICTS).count() == 5
+    assert spark.read.table(name).count() == 5
     tables.restore(VERDICTS, 1)
-    assert sorted_rows(collect(Tables.read(tables, VERDICTS))) == sorted_rows(first)
-    tables.optimize(VERDICTS, *VERDICTS.clustered_by)
+    assert sorted_rows(collect(spark.read.table(name))) == sorted_rows(first)
+    tables.optimize(VERDICTS, sort=True)
     tables.vacuum(VERDICTS, 200)
     local_commits.checkpoint(place)
     operations = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {name}").collect()]
     assert operations[-6:] == ["OPTIMIZE", "RESTORE", "WRITE", "WRITE", "WRITE", "CREATE TABLE"]
     assert DeltaTable(place).to_pyarrow_table().num_rows == 5
     local_commits.write(place, VERDICTS, more, held)
-    assert Tables.read(tables, VERDICTS).count() == 10
+    assert spark.read.table(name).count() == 10

@@ -15,7 +15,7 @@ from jobs.commands import audit, replay
 from jobs.engines import in_process, on_spark
 from jobs.simulator import simulate
 from jobs.tables.log import Commit, last_with_rows_of
-from jobs.tables.store import Memory, Warehouse
+from jobs.tables.warehouse import Memory, Warehouse
 from schemas.ingest import PACKETS
 from schemas.tables import REPLAYED
 

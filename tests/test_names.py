@@ -12,7 +12,7 @@ from jobs.cli.names import Names
 from jobs.commands import unchanged_run
 from jobs.commands.nightly import create_names_view
 from jobs.commands.summary import with_names
-from jobs.tables.store import Warehouse
+from jobs.tables.through_spark import InCatalog
 
 GUID = "0a1b2c3d-0000-4000-8000-00000000000f"
 QUEUE = "DIRECT=OS:hq\\private$\\Orders"
@@ -81,7 +81,7 @@ def test_names_can_be_joined_in_a_view_in_which_no_text_is_a_variable(spark: Spa
     assert spark.conf.get("spark.sql.variable.substitute") == "false"
     spark.conf.set("spark.sql.variable.substitute", substitute)
     try:
-        create_names_view(Warehouse(spark, "", "default"), Names({GUID: "NYC-01"}, {text: text.upper()}))
+        create_names_view(InCatalog(spark, "default"), Names({GUID: "NYC-01"}, {text: text.upper()}))
         rows = [("queue_manager", GUID, "NYC-01"), ("queue", text, text.upper())]
         assert [tuple(row) for row in spark.table("default.names").collect()] == rows
     finally:

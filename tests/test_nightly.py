@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from plain_replay import expected, truths
 from pyspark.sql import SparkSession
 from test_damage import captured
-from warehouses import CAPTURES, all_rows, config, in_duckdb, rows
+from warehouses import CAPTURES, all_rows, config, in_duckdb, rows, without_spark
 from wiretap import damaged
 
 from jobs.cli import command
@@ -85,7 +85,7 @@ def test_few_captures_and_messages_are_processed_here_though_the_warehouse_is_la
     for number in (1, 0, 2):
         capture = CAPTURES / f"branches_0000{number}.pcap.gz"
         options = config(tmp_path, capture, in_memory_bytes=most)
-        assert in_memory.are_few(options, stamps([str(capture)])) is bool(most)
+        assert in_memory.fit(without_spark(tmp_path), options, stamps([str(capture)])) is bool(most)
         nightly.run(spark, options)
     assert all_rows(tmp_path) == all_rows(branches)
 

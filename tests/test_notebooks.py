@@ -175,10 +175,10 @@ def test_widgets_choose_tables_and_period(spark: SparkSession, weeks: Path) -> N
     assert all(row["last_seen_at"] >= datetime(2026, 3, 17) for row in lost)  # noqa: DTZ001 - Spark's own, in UTC
     assert len(incidents) > 0
     chosen = ask(spark, SimpleNamespace(widgets=Widgets(catalog="main", schema="msmq")))
-    assert chosen_warehouse(spark, chosen).catalog_schema == "main.msmq"  # before a folder
-    assert chosen_warehouse(spark, chosen | {"schema": ""}).folder == "out/warehouse"
+    assert chosen_warehouse(spark, chosen).root == "main.msmq"  # before a folder
+    assert chosen_warehouse(spark, chosen | {"schema": ""}).root == "out/warehouse"
     spark.conf.set("msmq.warehouse", str(weeks))  # where there are no widgets
-    assert chosen_warehouse(spark, ask(spark, None)).folder == str(weeks)
+    assert chosen_warehouse(spark, ask(spark, None)).root == str(weeks)
     spark.conf.unset("msmq.warehouse")
 
 

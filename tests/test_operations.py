@@ -24,10 +24,10 @@ from jobs.cli.errors import ConflictError, JobError, UsageError
 from jobs.commands import ingest, maintain, nightly, repair, replay, status
 from jobs.commands.maintain import without_outdated_states
 from jobs.tables import local_commits, local_files, log, publish_lock
-from jobs.tables.declared import Tables
+from jobs.tables.in_folder import InFolder
 from jobs.tables.provenance import derive
 from jobs.tables.running import Mark
-from jobs.tables.store import Warehouse
+from jobs.tables.through_spark import ThroughSpark
 from schemas.history import MESSAGE_HISTORY
 from schemas.ingest import INTERNAL_CONNECTIONS, PACKETS, STREAM_GAPS
 from schemas.replay import SEQUENCES
@@ -197,7 +197,7 @@ def test_two_runs_at_once_end_as_one(spark: SparkSession, warehouse: Path, branc
 @pytest.mark.parametrize("other", ["replacement", "fence"])
 def test_a_write_that_meets_another_commit_is_a_conflict(spark: SparkSession, tmp_path: Path, other: str) -> None:
     """Of a run that was taken for dead: the commit that it has begun meets the fence, even if that changes no row."""
-    tables, place = Warehouse(spark, str(tmp_path)), str(tmp_path / STREAM_GAPS.name)
+    tables, place = InFolder(spark, str(tmp_path)), str(tmp_path / STREAM_GAPS.name)
     tables.create(STREAM_GAPS)
 
     def overtaken(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -214,7 +214,7 @@ def test_a_write_that_meets_another_commit_is_a_conflict(spark: SparkSession, tm
 
 
 def test_a_run_taken_for_dead_cannot_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish_lock, "_mark_of", lambda _: Mark(None))  # as on another machine
+    monkeypatch.setattr(InFolder, "mark", lambda _: Mark(None))  # as on another machine
     tables = without_spark(tmp_path)
 
     def write_twice() -> None:
@@ -255,16 +255,16 @@ def test_tables_are_derived_once_from_the_same_sources_and_options(tmp_path: Pat
 def test_a_commit_whose_answer_was_lost_is_made_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables = Warehouse(spark, f"file://{tmp_path}")
+    tables = ThroughSpark(spark, f"file://{tmp_path}")
     tables.create(STREAM_GAPS)
-    write, answers = Warehouse._write, iter((True, False))
+    write, answers = ThroughSpark._write, iter((True, False))
 
     def lossy(*arguments: Any) -> None:
         write(*arguments)
         if next(answers):
             raise PySparkException("[DELTA_CONCURRENT_WRITE] the answer was lost")
 
-    monkeypatch.setattr(Warehouse, "_write", lossy)
+    monkeypatch.setattr(ThroughSpark, "_write", lossy)
     gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
     tables.merge(STREAM_GAPS, gap)
     assert rows(tmp_path, "stream_gaps") == [{"stream_id": "s", "stream_offset": 1, "length": 2}]
@@ -332,7 +332,6 @@ def test_a_table_that_another_run_is_making_is_waited_for(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, made: bool
 ) -> None:
     """Of a table that Spark is making there is a folder before there is a commit."""
-    monkeypatch.setattr(Tables, "is_local", False)  # as on an object store
     begun = tmp_path / STREAM_GAPS.name / "_delta_log" / "begun"
     begun.parent.mkdir(parents=True)
     begun.touch()
@@ -342,10 +341,10 @@ def test_a_table_that_another_run_is_making_is_waited_for(
         waits.append(seconds)
         if made and len(waits) == 2:
             shutil.rmtree(tmp_path / STREAM_GAPS.name)
-            Warehouse(spark, str(tmp_path)).create(STREAM_GAPS)
+            ThroughSpark(spark, str(tmp_path)).create(STREAM_GAPS)
 
-    monkeypatch.setattr("jobs.tables.declared.time", SimpleNamespace(sleep=meanwhile))
-    tables = Warehouse(spark, str(tmp_path))
+    monkeypatch.setattr("jobs.tables.warehouse.time", SimpleNamespace(sleep=meanwhile))
+    tables = ThroughSpark(spark, str(tmp_path))
     if made:
         tables.create(STREAM_GAPS)
         assert tables.has(STREAM_GAPS)

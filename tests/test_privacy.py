@@ -15,7 +15,7 @@ from jobs.cli.config import Config
 from jobs.cli.errors import JobError, UsageError
 from jobs.cli.logs import printable, progress
 from jobs.engines.on_spark import OnSpark
-from jobs.tables.store import Warehouse
+from jobs.tables.in_folder import InFolder
 from schemas.ingest import PACKETS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, NAME_COLUMNS
 from udfs.decode.flow import decode_table
@@ -56,7 +56,7 @@ def test_every_hidden_column_is_one_of_a_table() -> None:
 
 
 def test_a_night_under_a_key_decodes_the_same_but_for_names(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
-    engine = OnSpark(Warehouse(spark, str(orders[0])))
+    engine = OnSpark(InFolder(spark, str(orders[0])))
     found, plain = (
         decode_table(engine, engine.read(PACKETS), MESSAGES, key).toArrow().to_pylist() for key in (KEY.encode(), None)
     )

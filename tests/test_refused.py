@@ -97,7 +97,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for table in TABLES:
             held.create(table)
         for table in (PACKETS, CAPTURES_TABLE, MESSAGES, BOOKS):
-            held._write_here(table, any_rows(Random(1), table, 3))
+            held.append(table, any_rows(Random(1), table, 3))
         lock.end_step()
     return folder
 

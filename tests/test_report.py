@@ -24,7 +24,7 @@ from jobs.commands import page, report
 from jobs.engines.on_spark import OnSpark
 from jobs.report_page import render
 from jobs.report_page.arrange import shows, witnesses
-from jobs.tables.store import Warehouse
+from jobs.tables.places import open_warehouse
 from udfs.report.rows import Row
 
 
@@ -40,7 +40,7 @@ def test_tasks_of_spark_make_the_same_page(spark: SparkSession, tmp_path: Path, 
     report.run(spark, options)
     file = Path(options.out or tmp_path / "report.html")
     assert [path.name for path in file.parent.glob("*.html")] == [file.name]
-    on_spark = OnSpark(Warehouse.of(spark, options))
+    on_spark = OnSpark(open_warehouse(spark, options))
     text = render.render(page.values(on_spark, options, str(tmp_path), Names()))
     without_mark = [one.partition("<title>")[2] for one in (text, file.read_text())]
     assert without_mark[0] == without_mark[1] != ""

@@ -16,8 +16,8 @@ from jobs.cli.errors import JobError
 from jobs.commands import in_memory, maintain, nightly, repair, report, status
 from jobs.tables import local_commits, log, publish_lock
 from jobs.tables.log import DamagedError
+from jobs.tables.places import open_warehouse
 from jobs.tables.publish_lock import require_whole
-from jobs.tables.store import Warehouse
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.ingest import PACKETS, STREAM_GAPS
 from schemas.messages import DECODED_TABLES, MESSAGES
@@ -46,7 +46,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         with publish_lock.hold(without_spark(tmp_path), 3600) as (held, lock):
             for table in (STREAM_GAPS, PACKETS, CAPTURES_TABLE, MESSAGES):
                 held.create(table)
-                held._write_here(table, any_rows(Random(seed), table, 1))
+                held.append(table, any_rows(Random(seed), table, 1))
             lock.end_step()
     return tmp_path
 
@@ -76,7 +76,7 @@ def test_a_damaged_commit_of_the_lock_is_named(small: Path, tear: str) -> None:
     """One that is lost, or whose second line is, takes nothing with it but the end of the run."""
     TEARS[tear](newest(small / "captures"))
     if tear == "cut behind a line":
-        require_whole(str(small))
+        require_whole(without_spark(small))
         return
     refused(small, "captures")
 
@@ -91,13 +91,13 @@ def test_a_damaged_commit_of_the_lock_is_named(small: Path, tear: str) -> None:
 )
 def test_what_is_repaired(small: Path, tear: str, table: str, undone: list[str], left: tuple[int, ...]) -> None:
     """Tables of ingest go back to the version that the run found; derived tables lose only the damaged commit."""
-    require_whole(str(small))
+    require_whole(without_spark(small))
     TEARS[tear](newest(small / table))
     refused(small, table)
     with publish_lock.hold(without_spark(small), 3600, mends=True) as (_, lock):
         assert [said.split(": ", 1)[1] for said in lock.rolled_back] == undone
         assert tuple(counts(small).values()) == left
-    require_whole(str(small))
+    require_whole(without_spark(small))
     assert all(log.is_whole(str(small / table), version) for version in log.versions(str(small / table)))
 
 
@@ -122,11 +122,11 @@ def test_a_table_of_which_no_commit_is_whole_is_set_aside_or_refused(small: Path
 def test_a_torn_checkpoint_is_named_and_repair_does_without(small: Path, tear: str) -> None:
     place = str(small / "packets")
     DeltaTable(place).create_checkpoint()
-    require_whole(str(small))
+    require_whole(without_spark(small))
     (checkpoint,) = Path(place, "_delta_log").glob("*.checkpoint.parquet")
     TEARS[tear](checkpoint)
     with pytest.raises(DamagedError, match="/packets is damaged"):
-        require_whole(str(small))
+        require_whole(without_spark(small))
     with publish_lock.hold(without_spark(small), 3600, mends=True) as (_, lock):
         assert lock.rolled_back == []
     assert not checkpoint.exists()
@@ -170,7 +170,7 @@ def test_every_table_of_a_night_is_watched_and_repaired(
         for name in ("empty", "zeros", "cut"):
             TEARS[name](entry)
             with pytest.raises(DamagedError, match=f"/{table.name} is damaged"):
-                require_whole(str(warehouse))
+                require_whole(without_spark(warehouse))
         entry.write_bytes(kept)
     for table in (*DECODED_TABLES, *REPLAYED):
         TEARS["empty"](newest(warehouse / table.name))
@@ -184,4 +184,4 @@ def test_every_table_of_a_night_is_watched_and_repaired(
     assert len(repair.run(spark, config(warehouse))["undone"]) == 1
     nightly.run(spark, night)
     assert all_rows(warehouse) == whole
-    assert (in_memory.with_few_messages(Warehouse.of(spark, night), night).local is None) is is_large
+    assert (in_memory.with_few_messages(open_warehouse(spark, night), night).local is None) is is_large

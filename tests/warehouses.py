@@ -11,7 +11,7 @@ from jobs.cli.capture_listing import capture_files, stamps
 from jobs.cli.config import Config
 from jobs.commands.look import derive_tables
 from jobs.engines.in_process import InProcess
-from jobs.tables.store import Warehouse
+from jobs.tables.in_folder import InFolder
 from schemas.history import MESSAGE_HISTORY, SQL
 from schemas.ingest import INTERNAL_CONNECTIONS
 from schemas.table import Table
@@ -51,9 +51,9 @@ def in_duckdb(warehouse: Path) -> duckdb.DuckDBPyConnection:
     return found
 
 
-def without_spark(folder: Path) -> Warehouse:
+def without_spark(folder: Path) -> InFolder:
     """The warehouse in a folder, for what is done to it without Spark."""
-    return Warehouse(cast(Any, None), str(folder))
+    return InFolder(cast(Any, None), str(folder))
 
 
 def looked_at(options: Config) -> InProcess:

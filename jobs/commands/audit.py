@@ -13,7 +13,7 @@ from jobs.cli.logs import progress, warn
 from jobs.commands import in_memory
 from jobs.commands.replay import Replayed, recorded_options, replay_here, write_here
 from jobs.tables.provenance import derive, sources_read
-from jobs.tables.store import Warehouse
+from jobs.tables.warehouse import Warehouse
 from schemas.replay import VERDICTS
 from schemas.tables import REPLAYED
 from udfs.frames.columns import only_in_each

@@ -20,8 +20,9 @@ from jobs.commands import in_memory, reconcile
 from jobs.commands.summary import decode_summary
 from jobs.engines.on_spark import engine_of
 from jobs.tables.own_tables import require_own
+from jobs.tables.places import open_warehouse
 from jobs.tables.provenance import derive
-from jobs.tables.store import Rows, Warehouse
+from jobs.tables.warehouse import Rows, Warehouse
 from schemas.ingest import PACKETS, QUARANTINE, Stage
 from schemas.messages import DECODED_TABLES
 from schemas.table import Table
@@ -34,7 +35,7 @@ SOURCES = (PACKETS,)
 
 def run(spark: SparkSession, config: Config) -> Summary:
     """Decodes the packets and balances the books; returns the summary."""
-    warehouse = Warehouse.of(spark, config)
+    warehouse = open_warehouse(spark, config)
     require_own(warehouse)
     warehouse.require(PACKETS, "ingest")
     with in_memory.hold(warehouse, config) as (locked, lock):
@@ -65,7 +66,7 @@ def _changed(warehouse: Warehouse, config: Config, read: Mapping[str, int]) -> t
 
     Where nothing tells what went, it returns all packets, and None. Few packets are in this process, many on Spark.
     """
-    most = in_memory.limit(config)
+    most = in_memory.limit(warehouse, config)
     if read and most and (few := warehouse.differences(PACKETS, read[PACKETS.name], PACKETS.names, most)) is not None:
         came, went = few
         return came, went.select(PACKETS.key)

@@ -1,10 +1,9 @@
 """Decides what this process has the memory for: captures to read, packets to decode, and messages to replay."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-
-import pyarrow as pa
+from typing import TypeVar
 
 from jobs.cli.capture_listing import (
     AS_INGESTED,
@@ -17,76 +16,68 @@ from jobs.cli.capture_listing import (
 )
 from jobs.cli.config import Config
 from jobs.cli.spark_session import FOR_FEW_ROWS, StartingSession, session_settings
-from jobs.tables import local_commits, log, publish_lock
-from jobs.tables.declared import is_local, path_in
+from jobs.tables import publish_lock
 from jobs.tables.publish_lock import PublishLock
-from jobs.tables.store import Memory, Warehouse
+from jobs.tables.warehouse import Memory, Warehouse
 from schemas.ingest import CAPTURES, PACKETS
 from udfs.frames.engine import Row
 
+T = TypeVar("T")
 _WORTH_COMPILING = 64 << 20
 """Bytes of captures from which on queries are compiled."""
 
 
-def limit(config: Config) -> int:
+def limit(warehouse: Warehouse, config: Config) -> int:
     """Returns how many bytes of captures this process reads at a time.
 
     That is at most a share of the machine's memory; and few if the tables come and go through Spark.
     """
-    asked = config.in_memory_bytes
-    return most_in_memory(asked if is_local(config.warehouse, config.catalog_schema) else min(asked, FEW_BYTES))
+    most = most_in_memory(config.in_memory_bytes)
+    return min(most, FEW_BYTES) if warehouse.needs_spark else most
 
 
-def are_few(config: Config, files: Mapping[str, Stamp]) -> bool:
-    """Returns whether this process has the memory for these captures."""
-    most = limit(config)
-    return bool(most) and bytes_of(files, most) <= most
-
-
-def fit(config: Config, files: Mapping[str, Stamp]) -> bool:
+def fit(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp]) -> bool:
     """Returns whether this process has the memory to read these captures, by `increments` if need be."""
-    most = limit(config)
-    if not is_local(config.warehouse, config.catalog_schema):
-        return are_few(config, files)
-    return bool(most) and all(bytes_of({file: stamp}, most) <= most for file, stamp in files.items())
+    most = limit(warehouse, config)
+    return bool(most) and all(bytes_of(dict(some), most) <= most for some in _apart(warehouse, files.items()))
 
 
-def increments(config: Config, captures: Sequence[Row]) -> list[list[Row]]:
+def increments(warehouse: Warehouse, config: Config, captures: Sequence[Row]) -> list[list[Row]]:
     """Returns captures in parts that this process has the memory for, in their order, each to be completed by itself.
 
-    A capture that is too large is a part of its own, for tasks of Spark. Where the tables come and go through Spark,
-    there is one part: each costs as many commits as a night.
+    A capture that is too large is a part of its own, for tasks of Spark.
     """
-    most, parts, size = limit(config), [list[Row]()], 0
-    if not most or not is_local(config.warehouse, config.catalog_schema):
-        return [list(captures)] if captures else []
-    for capture in captures:
-        size += capture["content_bytes"]
+    most, parts, size = limit(warehouse, config), [list[Row]()], 0
+    for some in _apart(warehouse, captures) if most else [list(captures)]:
+        more = sum(capture["content_bytes"] for capture in some)
+        size += more
         if parts[-1] and size > most:
             parts.append([])
-            size = capture["content_bytes"]
-        parts[-1].append(capture)
+            size = more
+        parts[-1] += some
     return list(filter(None, parts))
 
 
-def needs_no_tasks(config: Config, files: Mapping[str, Stamp]) -> bool:
-    """Returns whether a night with these files is known to need no tasks of Spark."""
-    captures, packets = (path_in(config.warehouse, of.name) for of in (CAPTURES, PACKETS))
-    if not is_local(config.warehouse, config.catalog_schema):
-        return False
-    count = local_commits.count(packets)
+def _apart(warehouse: Warehouse, captures: Iterable[T]) -> list[list[T]]:
+    """Returns what has to fit in memory together: one capture or, where an increment's commits cost much, all."""
+    return [list(captures)] if warehouse.needs_spark else [[capture] for capture in captures]
+
+
+def needs_no_tasks(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp]) -> bool:
+    """Returns whether a night with these files, and tables that need no Spark, is known to need no tasks of Spark."""
+    count = warehouse.count(PACKETS)
     if count is None or count > most_messages(config.in_memory_messages):
         return False
-    if log.versions(captures):
-        known = local_commits.read(captures, pa.schema([CAPTURES.arrow.field(name) for name in AS_INGESTED]))
+    if warehouse.has(CAPTURES):
+        known = warehouse.read_local(CAPTURES, *AS_INGESTED)
         files = {file: files[file] for file in changed_files(known.to_dicts(), files)}
-    return fit(config, files)
+    return fit(warehouse, config, files)
 
 
 def has_few_captures(warehouse: Warehouse, config: Config) -> bool:
     """Returns whether this process is known to have the memory for all captures that were ingested."""
     size = _bytes_ingested(warehouse)
-    return size is not None and size < limit(config)
+    return size is not None and size < limit(warehouse, config)
 
 
 @contextmanager
@@ -115,22 +106,19 @@ def _settings(warehouse: Warehouse, files: Mapping[str, Stamp]) -> Mapping[str, 
 
 def _bytes_ingested(warehouse: Warehouse) -> int | None:
     """Returns the size of the captures in the table; None if Spark has to read it."""
-    if not warehouse.is_local:
+    if warehouse.needs_spark:
         return None
-    place = warehouse.location(CAPTURES.name)
-    if not log.versions(place):
-        return 0
-    return int(local_commits.read(place, pa.schema([CAPTURES.arrow.field("content_bytes")]))["content_bytes"].sum())
+    return int(warehouse.read_local(CAPTURES, "content_bytes")["content_bytes"].sum())
 
 
 def with_few_messages(warehouse: Warehouse, config: Config) -> Warehouse:
     """Returns the warehouse to replay and to report on, which is held in memory where its packets are few enough.
 
     They may be few although the captures are many: a replay needs neither these nor the packets' bytes. And there may
-    be more than can be judged: those that the last replay settled stay in the files of a local table.
+    be more than can be judged: those that the last replay settled stay in files, where these can be read without Spark.
     """
     packets, memory = warehouse.count(PACKETS), Memory(most_messages(config.in_memory_messages))
-    if packets is None or packets > (memory.most_settled if warehouse.is_local else memory.most_to_judge):
+    if packets is None or packets > (memory.most_to_judge if warehouse.needs_spark else memory.most_settled):
         return warehouse
     return replace(warehouse, local=memory)
 

@@ -19,7 +19,8 @@ from jobs.commands import in_memory, reconcile
 from jobs.commands.summary import ingest_summary
 from jobs.engines.on_spark import OnSpark, engine_of
 from jobs.tables.own_tables import require_own
-from jobs.tables.store import Warehouse
+from jobs.tables.places import open_warehouse
+from jobs.tables.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES
 from schemas.tables import INGESTED
 from udfs.frames.engine import Row
@@ -33,7 +34,7 @@ _ATTEMPTS = 5
 def run(spark: SparkSession, config: Config) -> Summary:
     """Reads new captures and returns the summary."""
     files = capture_files(config.captures)
-    warehouse = Warehouse.of(spark, config)
+    warehouse = open_warehouse(spark, config)
     require_own(warehouse)
     with in_memory.hold(warehouse, config, stamps(files)) as (locked, lock):
         step(locked, config, files)
@@ -71,11 +72,11 @@ def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
     known = OnSpark(warehouse)
     ingested = known.collect(rows=known.read(CAPTURES, *AS_INGESTED))["rows"]
     changed = changed_files(ingested.to_dicts(), found)
-    engine = OnSpark(warehouse, in_memory.fit(config, {file: found[file] for file in changed}))
+    engine = OnSpark(warehouse, in_memory.fit(warehouse, config, {file: found[file] for file in changed}))
     captures = flow.find_new_captures(engine, changed, config.ingest)
     if not captures:
         progress("ingest: nothing new")
-    return New(found, in_memory.increments(config, captures))
+    return New(found, in_memory.increments(warehouse, config, captures))
 
 
 def take_in(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], captures: Sequence[Row]) -> None:
@@ -90,7 +91,7 @@ def take_in(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], ca
         size = sum(row["content_bytes"] for row in captures)
         progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
         read = [row["uri"] for row in captures]
-        engine = OnSpark(warehouse, 0 < in_memory.limit(config) >= size)
+        engine = OnSpark(warehouse, 0 < in_memory.limit(warehouse, config) >= size)
         try:
             flow.ingest(engine, rank(captures), config.ingest, partial(_require_unchanged, files, read))
         except flow.LateError as error:

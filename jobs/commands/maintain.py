@@ -28,9 +28,10 @@ from jobs.cli.logs import progress
 from jobs.commands import audit, in_memory
 from jobs.tables import damage, local_commits, publish_lock
 from jobs.tables.own_tables import require_own
+from jobs.tables.places import open_warehouse
 from jobs.tables.publish_lock import PublishLock
 from jobs.tables.spark_rows import checkpoint
-from jobs.tables.store import Warehouse
+from jobs.tables.warehouse import Warehouse
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS
 from schemas.table import Table
 from schemas.tables import TABLES
@@ -42,7 +43,7 @@ _KEPT = 2
 
 def run(spark: SparkSession, config: Config) -> Summary:
     """Maintains every table; returns what was removed, and what was wrong."""
-    warehouse = Warehouse.of(spark, config)
+    warehouse = open_warehouse(spark, config)
     require_own(warehouse)
     warehouse.require(CAPTURES, "ingest")
     with publish_lock.hold(warehouse, config.claim_seconds) as (held, lock):
@@ -54,9 +55,9 @@ def run(spark: SparkSession, config: Config) -> Summary:
         if states:
             held.merge(INTERNAL_CONNECTIONS, outdated, update=True)
         removed, added = 0, 0
-        is_large = held.is_local and not in_memory.can_judge_all(small)
+        is_large = not in_memory.can_judge_all(small)
         for table in tables:
-            before, after = held.optimize(table, *(table.clustered_by if is_large else ()))
+            before, after = held.optimize(table, sort=is_large)
             removed, added = removed + before, added + after
             progress(f"maintain: {table.name}: {before} files became {after}")
         os.sync()  # Spark waits for no disk
@@ -64,9 +65,10 @@ def run(spark: SparkSession, config: Config) -> Summary:
         for table in tables:
             held.vacuum(table, config.vacuum_hours)
         os.sync()
-        for table in tables if held.is_local else ():
-            local_commits.checkpoint(held.location(table.name))
-        if held.is_local and not config.vacuum_hours:
+        logs = held.own_logs
+        for table in tables if logs else ():
+            local_commits.checkpoint(logs[table.name])
+        if logs and not config.vacuum_hours:
             _shorten_logs(held, lock, tables)
     return {
         "tables": warehouse.place,
@@ -101,6 +103,6 @@ def _shorten_logs(held: Warehouse, lock: PublishLock, tables: Sequence[Table]) -
     before = held.versions(tables)
     lock.record()  # else the next run would go back to a version that is gone
     for table in tables:
-        damage.shorten(held.location(table.name))
+        damage.shorten(held.own_logs[table.name])
     lock.rename_versions(before, held.versions(tables))
     lock.record()

@@ -15,9 +15,10 @@ from jobs.cli.spark_session import StartingSession, open_session, starts_own_jvm
 from jobs.commands import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
 from jobs.commands.summary import summary, with_names
 from jobs.engines.on_spark import engine_of
-from jobs.tables.declared import is_local, string_literal
+from jobs.tables.declared import string_literal
 from jobs.tables.own_tables import require_own
-from jobs.tables.store import Warehouse
+from jobs.tables.places import open_warehouse
+from jobs.tables.warehouse import Warehouse
 
 _STEPS = 5  # with the start of Spark
 
@@ -26,7 +27,7 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
     """Runs one night under the publish lock; returns its summary. `files`: the captures, if they are listed already."""
     files = _list(config) if files is None else files
     names = Names.read(config.names_file)
-    warehouse = Warehouse.of(spark, config)
+    warehouse = open_warehouse(spark, config)
     require_own(warehouse)
     starting = spark if isinstance(spark, StartingSession) else None
     with in_memory.hold(warehouse, config, files) as (held, lock):
@@ -55,7 +56,7 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
         with step("report", 5, _STEPS):
             report.step(replayed, config)
             found = with_names(summary(engine_of(replayed), held.place, names), names)
-            if names and held.catalog_schema:
+            if names:
                 create_names_view(held, names)
         place = report.destination(held, config)
         found |= {} if place is None else {"report": place}
@@ -82,10 +83,8 @@ def _derive(held: Warehouse, config: Config, end_step: Callable[[], None], of: s
 def create_names_view(warehouse: Warehouse, names: Names) -> None:
     """Creates the view `names` (what, original, name) beside registered tables."""
     rows = ", ".join(f"({', '.join(map(string_literal, row))})" for row in names.rows())
-    warehouse.spark.sql(
-        f"CREATE OR REPLACE VIEW {warehouse.registered('names')} AS "  # noqa: S608 - each value is a literal
-        f"SELECT * FROM VALUES {rows} AS t(what, original, name)"
-    )
+    query = f"SELECT * FROM VALUES {rows} AS t(what, original, name)"  # noqa: S608 - each value is a literal
+    warehouse.create_view("names", query)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -104,10 +103,10 @@ def _list(config: Config) -> Mapping[str, Stamp]:
 
 def _start(config: Config, files: Mapping[str, Stamp]) -> SparkSession:
     """Starts Spark, for a night that needs no tasks while its captures are read."""
-    name = "msmq-replay nightly"
-    if is_local(config.warehouse, config.catalog_schema):  # else Spark has to say what is there
-        require_own(Warehouse.of(cast(SparkSession, None), config))
-    if starts_own_jvm() and in_memory.needs_no_tasks(config, files):
-        return cast(SparkSession, StartingSession(name, verbose=config.verbose))
+    name, warehouse = "msmq-replay nightly", open_warehouse(None, config)
+    if not warehouse.needs_spark:
+        require_own(warehouse)
+        if starts_own_jvm() and in_memory.needs_no_tasks(warehouse, config, files):
+            return cast(SparkSession, StartingSession(name, verbose=config.verbose))
     with step(STARTING, 1, _STEPS):
         return open_session(name, verbose=config.verbose)

@@ -6,7 +6,7 @@ from jobs.cli import code_version
 from jobs.engines.in_process import InProcess
 from jobs.engines.on_spark import engine_of
 from jobs.tables.provenance import derive
-from jobs.tables.store import Warehouse
+from jobs.tables.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS
 from schemas.messages import DECODED_TABLES
 from schemas.outcomes import OUTCOMES

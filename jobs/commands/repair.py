@@ -16,13 +16,13 @@ from jobs.commands import decode, in_memory, ingest, reconcile, replay
 from jobs.commands.summary import summary
 from jobs.engines.on_spark import engine_of
 from jobs.tables.own_tables import require_own
-from jobs.tables.store import Warehouse
+from jobs.tables.places import open_warehouse
 from schemas.ingest import CAPTURES, PACKETS
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
     """Brings all tables up to date; returns what was rolled back and derived, and the counts of the tables."""
-    warehouse = Warehouse.of(spark, config)
+    warehouse = open_warehouse(spark, config)
     require_own(warehouse, mends=True)
     warehouse.require(CAPTURES, "ingest")
     warehouse.require(PACKETS, "ingest")

@@ -24,8 +24,9 @@ from jobs.engines.on_spark import OnSpark, engine_of, load
 from jobs.engines.windows import add_states_in_memory, with_states
 from jobs.tables.catalog import create_history
 from jobs.tables.own_tables import require_own
+from jobs.tables.places import open_warehouse
 from jobs.tables.provenance import derive
-from jobs.tables.store import Memory, Warehouse
+from jobs.tables.warehouse import Memory, Warehouse
 from schemas.messages import MESSAGES
 from schemas.replay import Reading, Scope
 from schemas.table import Table
@@ -41,7 +42,7 @@ from udfs.replay.settled.rows import TooManyToJudge
 
 def run(spark: SparkSession, config: Config) -> Summary:
     """Replays all sessions; returns the summary."""
-    warehouse = Warehouse.of(spark, config)
+    warehouse = open_warehouse(spark, config)
     require_own(warehouse, reads=SOURCES)
     warehouse.require(MESSAGES, "decode")
     with in_memory.hold(warehouse, config) as (locked, _):
@@ -64,8 +65,7 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     derived = derive(warehouse, "replay", (*REPLAYED, *FILLED), SOURCES, write, **recorded_options(config))
     if not derived:
         progress("replay: nothing new")
-    if warehouse.catalog_schema:
-        create_history(warehouse)
+    create_history(warehouse)
     return derived
 
 

@@ -17,7 +17,8 @@ from jobs.engines.on_spark import engine_of
 from jobs.report_page import arrange
 from jobs.report_page.render import files, render
 from jobs.tables.own_tables import require_own
-from jobs.tables.store import Warehouse
+from jobs.tables.places import open_warehouse
+from jobs.tables.warehouse import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES
@@ -39,7 +40,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     Raises:
         UsageError: registered tables have no folder, and `--out` is not given.
     """
-    warehouse = Warehouse.of(spark, config)
+    warehouse = open_warehouse(spark, config)
     require_own(warehouse, reads=_TABLES)
     place = destination(warehouse, config)
     if place is None:
@@ -73,7 +74,7 @@ def mark(warehouse: Warehouse, config: Config) -> str:
 
 def destination(warehouse: Warehouse, config: Config) -> str | None:
     """Returns `--out`, else the report's place in the folder of the tables; None for registered tables."""
-    return config.out or (None if warehouse.catalog_schema else warehouse.location(NAME))
+    return config.out or warehouse.path(NAME)
 
 
 def head(uri: str) -> str:

@@ -14,8 +14,9 @@ from jobs.engines.on_spark import engine_of
 from jobs.tables import publish_lock
 from jobs.tables.lock_state import Derived, LockState
 from jobs.tables.own_tables import require_own
+from jobs.tables.places import open_warehouse
 from jobs.tables.provenance import out_of_date
-from jobs.tables.store import Warehouse
+from jobs.tables.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES
 from schemas.messages import DECODED_TABLES
 from schemas.table import Table
@@ -34,7 +35,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
 
     With `--captures`, `pending` counts files whose name is in no row of `captures`.
     """
-    warehouse = Warehouse.of(spark, config)
+    warehouse = open_warehouse(spark, config)
     require_own(warehouse, reads=(BOOKS,))
     warehouse.require(CAPTURES, "ingest")
     lock = publish_lock.read_state(warehouse)

@@ -20,7 +20,8 @@ from jobs.cli.text_files import exists, read_text, write_text
 from jobs.commands import report
 from jobs.tables import log, provenance, publish_lock
 from jobs.tables.declared import path_in
-from jobs.tables.store import Warehouse
+from jobs.tables.places import open_warehouse
+from jobs.tables.warehouse import Warehouse
 from schemas.tables import TABLES
 from udfs.msmq.pseudonyms import pseudonymize
 
@@ -31,11 +32,12 @@ _NO_EFFECT = ("json", "log_format", "verbose", "fail_on", "claim_seconds")
 
 def recall(config: Config, files: Mapping[str, Stamp]) -> Summary | None:
     """Returns the summary of the last night if options, captures and tables are the same; None if Spark must look."""
-    if not config.warehouse or config.catalog_schema:
+    warehouse = open_warehouse(None, config)
+    place = warehouse.path(_NAME)
+    if place is None:
         return None
-    publish_lock.require_whole(config.warehouse)
+    publish_lock.require_whole(warehouse)
     try:
-        place = path_in(config.warehouse, _NAME)
         night = json.loads(read_text(place)) if exists(place) else {}
         if night.get("of") != _of(config, files) or not night["report"] or night["report"] not in _report(config):
             return None
@@ -51,8 +53,8 @@ def recall(config: Config, files: Mapping[str, Stamp]) -> Summary | None:
 
 def remember(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], summary: Summary) -> None:
     """Writes the file after a complete night, unless something wrote a table without the publish lock."""
-    versions = warehouse.versions(TABLES)
-    if warehouse.catalog_schema or not provenance.is_current(warehouse, versions):
+    place, versions = warehouse.path(_NAME), warehouse.versions(TABLES)
+    if place is None or not provenance.is_current(warehouse, versions):
         return
     night = {
         "of": _of(config, files),
@@ -60,7 +62,7 @@ def remember(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], s
         "report": report.mark(warehouse, config),
         "summary": summary,
     }
-    write_text(path_in(config.warehouse, _NAME), json.dumps(night))
+    write_text(place, json.dumps(night))
 
 
 def _of(config: Config, files: Mapping[str, Stamp]) -> str:

@@ -12,8 +12,6 @@ from pyspark.sql.types import StructType
 
 from jobs.engines.in_process import MANY_ROWS, InProcess, conform
 from jobs.engines.parcels import BUCKET, PARCEL, pack, unpack
-from jobs.tables.gone import from_offsets
-from jobs.tables.local_files import scan
 from jobs.tables.spark_rows import (
     MOST_ROWS,
     cast_columns,
@@ -23,8 +21,8 @@ from jobs.tables.spark_rows import (
     to_spark,
     with_columns_of,
 )
-from jobs.tables.store import Warehouse
 from jobs.tables.tasks import map_arrow, tasks
+from jobs.tables.warehouse import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.judging import PIECE_BYTES
@@ -116,9 +114,9 @@ class OnSpark:
         return self.handed[id(rows)][1]
 
     def read(self, table: Table, *columns: str) -> Rows:
-        few = self.warehouse.read_if_small(table, _FEW_BYTES) if table in FEW else None
+        few = self.warehouse.read_if_small(table, _FEW_BYTES, *columns) if table in FEW else None
         if few is not None:
-            return few.select(columns or table.names)
+            return few
         return with_columns_of(table, self.warehouse.read(table)).select(*(columns or table.names))
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
@@ -262,24 +260,13 @@ class OnSpark:
 
     def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
         if isinstance(rows, pl.DataFrame):
-            if self.warehouse.is_local:
-                self._write_few(table, conform(rows, table), update=update)
-                return
-            if not rows.height:
-                return
-        rows = self.as_spark(rows)
-        if table in _OFTEN_EMPTY and rows.isEmpty():
+            rows = conform(rows, table)
+        elif table in _OFTEN_EMPTY and rows.isEmpty():
             return
-        times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
-        self.warehouse.merge(table, rows.withColumns(times) if times else rows, update=update)
-
-    def _write_few(self, table: Table, rows: pl.DataFrame, *, update: bool) -> None:
-        """Writes rows of this process to a table in a local folder."""
-        if update:
-            self.warehouse.replace_rows(table, rows.select(table.key), rows)
-        elif rows.height:
-            known = self.warehouse.read_keys(table, rows)
-            self.warehouse.append(table, InProcess().join(rows, known, table.key, "anti"))
+        else:
+            times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
+            rows = rows.withColumns(times) if times else rows
+        self.warehouse.merge(table, rows, update=update)
 
     def replace(self, table: Table, rows: Rows) -> None:
         self.warehouse.replace(table, conform(rows, table) if isinstance(rows, pl.DataFrame) else self.as_spark(rows))
@@ -292,11 +279,7 @@ class OnSpark:
         self.replace(table, self._derived(derivation, tables).rows().select(f"{ONE}.*"))
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
-        if self.warehouse.is_local:
-            self.warehouse.replace_here(table, from_offsets(self.collect(rows=stale)["rows"], table))
-            return
-        offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
-        self.warehouse.delete(table, self.as_spark(stale), f"t.stream_id = s.stream_id AND {offset}")
+        self.warehouse.delete_from_offset(table, stale)
 
 
 def _grouped(rows: DataFrame, by: Sequence[str], order: Sequence[str] = ()) -> DataFrame:
@@ -345,9 +328,6 @@ def load(warehouse: Warehouse, table: Table, *columns: str) -> pl.DataFrame | pl
 
     With columns, it returns these at least.
     """
-    held = {} if warehouse.local is None else warehouse.local.tables
-    may_be_many = warehouse.is_local and table.name not in held and table not in FEW
-    count = warehouse.count(table) if may_be_many else 0
-    if count is None or count > MANY_ROWS:
-        return scan(warehouse.files(table), table.arrow).select(columns or table.names)
-    return warehouse.read_local(table, *columns)
+    is_held = warehouse.local is not None and table.name in warehouse.local.tables
+    many = None if is_held or table in FEW else warehouse.scan_if_many(table, MANY_ROWS, *columns)
+    return warehouse.read_local(table, *columns) if many is None else many

@@ -6,8 +6,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
+from jobs.cli.config import Config
 from jobs.cli.names import Names
-from jobs.tables.store import Warehouse
+from jobs.tables.places import open_warehouse
+from jobs.tables.warehouse import Warehouse
 
 _CHOICES: Mapping[str, tuple[str, str]] = {
     "catalog": ("", "Catalog"),
@@ -40,8 +42,8 @@ def chosen_warehouse(spark: SparkSession, chosen: Mapping[str, str]) -> Warehous
     """Returns the warehouse of a catalog's schema, or that of a folder where no schema is chosen."""
     if chosen["schema"]:
         parts = [part for part in (chosen["catalog"], chosen["schema"]) if part]
-        return Warehouse(spark, catalog_schema=".".join(parts))
-    return Warehouse(spark, folder=chosen["warehouse"])
+        return open_warehouse(spark, Config(catalog_schema=".".join(parts)))
+    return open_warehouse(spark, Config(warehouse=chosen["warehouse"]))
 
 
 def with_names(rows: DataFrame, chosen: Mapping[str, str]) -> DataFrame:

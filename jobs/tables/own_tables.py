@@ -7,7 +7,7 @@ from pathlib import Path
 from jobs.cli.errors import JobError, UsageError
 from jobs.tables import damage, log
 from jobs.tables.publish_lock import require_whole
-from jobs.tables.store import Warehouse
+from jobs.tables.warehouse import Warehouse
 from schemas.table import Table
 from schemas.tables import INGESTED, TABLES
 from udfs.frames.parallel import run_in_parallel
@@ -49,15 +49,15 @@ def require_own(warehouse: Warehouse, *, reads: Collection[Table] = (), mends: b
             "what is missing, or ingest the captures into a new warehouse."
         )
     if not mends:
-        require_whole(warehouse.folder, warehouse.catalog_schema)
+        require_whole(warehouse)
 
 
 def _declaration(warehouse: Warehouse, table: Table) -> str | None:
     """Returns the fingerprint of the table that is there; "" if it has none, None without a table."""
     if warehouse.has(table):
         return warehouse.declaration(table) or ""
-    place = Path(warehouse.location(table.name))
-    if warehouse.is_local and _holds_something(place):
+    place = warehouse.own_logs.get(table.name)
+    if place is not None and _holds_something(Path(place)):
         raise UsageError(f"{place} is no table of msmq-replay, but has the place of one. {_ELSEWHERE}")
     return None
 
@@ -68,4 +68,5 @@ def _holds_something(place: Path) -> bool:
 
 
 def _is_damaged(warehouse: Warehouse, table: Table) -> bool:
-    return warehouse.is_local and damage.is_damaged(warehouse.location(table.name))
+    place = warehouse.own_logs.get(table.name)
+    return place is not None and damage.is_damaged(place)

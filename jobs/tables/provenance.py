@@ -13,7 +13,7 @@ from typing import Any
 from jobs.cli.errors import ConflictError, JobError
 from jobs.tables.lock_state import Derived
 from jobs.tables.publish_lock import PublishLock
-from jobs.tables.store import Warehouse
+from jobs.tables.warehouse import Warehouse
 from schemas.table import Table
 from udfs.frames.parallel import run_in_parallel
 

@@ -20,18 +20,17 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import chain, takewhile
-from pathlib import Path
 from threading import Event, RLock, Thread
 from uuid import uuid4
 
 from jobs.cli.errors import ConflictError, JobError, first_line
 from jobs.cli.logs import progress, warn
 from jobs.tables import damage, log
-from jobs.tables.declared import POLL_S, is_local, path_in
+from jobs.tables.declared import POLL_S
 from jobs.tables.lock_state import PROPERTY, RELEASED, Derived, LockState, Watch, current_state
 from jobs.tables.log import Commit, rows_version
-from jobs.tables.running import NAME, Mark
-from jobs.tables.store import Warehouse
+from jobs.tables.running import Mark
+from jobs.tables.warehouse import Warehouse
 from schemas.ingest import CAPTURES
 from schemas.table import Table
 from schemas.tables import INGESTED, TABLES
@@ -254,25 +253,20 @@ def read_state(warehouse: Warehouse) -> LockState | None:
 
 def is_dead(warehouse: Warehouse, state: LockState) -> bool:
     """Returns whether the run that has set the state is known to have ended."""
-    mark = _mark_of(warehouse)
+    mark = warehouse.mark()
     try:
         return mark.take() and state.is_known_dead(mark.machine)
     finally:
         mark.free()
 
 
-def _mark_of(warehouse: Warehouse) -> Mark:
-    return Mark(Path(warehouse.location(NAME)) if warehouse.is_local else None)
-
-
-def require_whole(folder: str, catalog_schema: str = "") -> None:
-    """Makes sure that no commit of a table in a folder of this machine is lost or damaged.
+def require_whole(warehouse: Warehouse) -> None:
+    """Makes sure that no commit of a table whose log this process writes is lost or damaged.
 
     Raises:
         DamagedError: one is.
     """
-    places = _places(folder, catalog_schema)
-    if places:
+    if places := warehouse.own_logs:
         captures = places[CAPTURES.name]
         damage.require_whole({CAPTURES.name: captures}, None)
         damage.require_whole(places, current_state(log.commits(captures)))
@@ -284,13 +278,7 @@ def _mend(warehouse: Warehouse) -> LockState | None:
     def states() -> list[LockState]:
         return list(filter(None, map(LockState.of, warehouse.commits_if_any(CAPTURES))))
 
-    places = _places(warehouse.folder, warehouse.catalog_schema)
-    return damage.mend(places, {table.name for table in INGESTED}, states)
-
-
-def _places(folder: str, catalog_schema: str) -> dict[str, str]:
-    """Returns the tables that lie in a folder of this machine, by name."""
-    return {table.name: path_in(folder, table.name) for table in TABLES} if is_local(folder, catalog_schema) else {}
+    return damage.mend(warehouse.own_logs, {table.name for table in INGESTED}, states)
 
 
 @contextmanager
@@ -305,10 +293,10 @@ def hold(warehouse: Warehouse, seconds: int, *, mends: bool = False) -> Iterator
     """
     undo = _mend(warehouse) if mends else None
     if not mends:
-        require_whole(warehouse.folder, warehouse.catalog_schema)
+        require_whole(warehouse)
     if not warehouse.has(CAPTURES):
         warehouse.create(CAPTURES)
-    mark, is_done = _mark_of(warehouse), Event()
+    mark, is_done = warehouse.mark(), Event()
     lock = PublishLock(warehouse, seconds, mark, undo)
     try:
         lock.acquire()

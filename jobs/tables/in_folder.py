@@ -1,0 +1,181 @@
+"""Keeps tables in folders of this machine: their rows are files that this process and Spark's tasks read and write.
+
+Spark's part of Delta only compacts and cleans up: it takes most of a second for each commit.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import chain
+from operator import and_
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+
+from jobs.tables import local_commits, log
+from jobs.tables.declared import DECLARATION, path_in, properties
+from jobs.tables.gone import Gone, from_offsets, with_values
+from jobs.tables.local_files import count_rows, read_files, scan
+from jobs.tables.log import Commit
+from jobs.tables.running import NAME, Mark
+from jobs.tables.spark_rows import NO_GLOB, with_columns_of
+from jobs.tables.warehouse import Rows, Warehouse, as_polars, columns_of
+from schemas.table import Table
+from schemas.tables import TABLES
+from udfs.frames.columns import only_in_each
+from udfs.frames.tables import schema_of
+
+
+@dataclass(frozen=True)
+class InFolder(Warehouse):
+    """Implements `Warehouse` by delta-rs and the files of tables in a folder of this machine."""
+
+    needs_spark = _clusters = False
+
+    @property
+    def own_logs(self) -> Mapping[str, str]:
+        return {table.name: self._at(table) for table in TABLES}
+
+    def mark(self) -> Mark:
+        return Mark(Path(path_in(self.root, NAME)))
+
+    def has(self, table: Table) -> bool:
+        with suppress(OSError):
+            return bool(log.versions(self._at(table)))
+        return False
+
+    def declaration(self, table: Table) -> str | None:
+        return local_commits.read_properties(self._at(table)).get(DECLARATION)
+
+    def _create(self, table: Table, *, exists: bool) -> None:
+        self.check_lock()
+        local_commits.create(self._at(table), table, properties(table), again=exists)
+
+    def create_view(self, name: str, query: str, about: str = "") -> None:
+        """Creates nothing: a folder holds no views."""
+
+    def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
+        local_commits.set_properties(self._at(table), pairs)
+
+    def read(self, table: Table) -> DataFrame:
+        files = self._files(table)  # Delta would find them by a query each time
+        if not files:
+            return self.spark.createDataFrame([], table.spark)
+        return self.spark.read.schema(table.spark).option(NO_GLOB, "false").parquet(*files)
+
+    def count(self, table: Table) -> int | None:
+        return local_commits.count(self._at(table))
+
+    def _read_columns(self, table: Table, schema: pa.Schema) -> pl.DataFrame:
+        reader = read_files if self.local is None else partial(self.local.read_columns, table.name)
+        return reader(self._files(table), schema)
+
+    def read_if_small(self, table: Table, most: int, *columns: str) -> pl.DataFrame | None:
+        if local_commits.size(self._at(table)) > most:
+            return None
+        return read_files(self._files(table), columns_of(table, columns or table.names))
+
+    def scan_if_many(self, table: Table, most: int, *columns: str) -> pl.LazyFrame | None:
+        count = self.count(table)
+        if count is not None and count <= most:
+            return None
+        return scan(self._files(table), table.arrow).select(columns or table.names)
+
+    def differences(
+        self, table: Table, version: int, columns: Sequence[str], most: int | None = None
+    ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+        """Reads only files that are in one of both versions; a later one with the same rows stands for `version`.
+
+        None, too, where a file or a commit since is gone.
+        """
+        try:
+            same = log.last_with_rows_of(version, self.commits(table))
+            changed = local_commits.changed_files(self._at(table), same)
+            more, fewer = (sum(Path(file).stat().st_size for file in files) for files in changed)
+            if most is not None and more - fewer > most:
+                return None
+            if self.local is not None and count_rows(chain(*changed)) > self.local.most_settled:
+                return None
+            came, went = (read_files(files, columns_of(table, columns)) for files in changed)
+        except OSError:  # VACUUM deleted a file, or Delta a commit
+            return None
+        return only_in_each(came, went, columns)
+
+    def _has_no_rows(self, table: Table) -> bool:
+        return not self._files(table)
+
+    def _replace_all(self, table: Table, rows: Rows) -> None:
+        self._write(table, rows, overwrite=True)
+
+    def _replace_some(self, table: Table, gone: Rows, rows: Rows) -> None:
+        """Replaces rows by others of this process at once; those of Spark are appended to what is left."""
+        few = rows if isinstance(rows, pl.DataFrame) else None
+        self._delete(table, with_values(as_polars(gone)), few)
+        if few is None:
+            self.append(table, rows)
+
+    def _append(self, table: Table, rows: Rows) -> None:
+        self._write(table, rows)
+
+    def _merge(self, table: Table, rows: Rows, *, update: bool) -> None:
+        """Merges rows; those of Spark that replace others fit in memory."""
+        if update:
+            few = rows if isinstance(rows, pl.DataFrame) else as_polars(with_columns_of(table, rows))
+            self.replace_rows(table, few.select(table.key), few)
+        elif isinstance(rows, pl.DataFrame):
+            known = self._keys_near(table, rows)
+            self.append(table, rows.join(known, on=list(table.key), how="anti", nulls_equal=True))
+        else:
+            self._write(table, _without_known(rows, self.read(table), table))
+
+    def delete_from_offset(self, table: Table, stale: Rows) -> None:
+        self._delete(table, from_offsets(as_polars(stale), table))
+
+    def restore(self, table: Table, version: int) -> None:
+        local_commits.restore(self._at(table), version, self.check_lock)
+
+    def commits(self, table: Table) -> Iterable[Commit]:
+        """Yields the table's commits, newest first; each is read when the caller needs it."""
+        return log.commits(self._at(table))
+
+    def commits_if_any(self, table: Table) -> Iterable[Commit]:
+        return self.commits(table)
+
+    def newest_entry(self, table: Table) -> tuple[int, int | None] | None:
+        entry = log.newest_entry(self._at(table))
+        return None if entry is None else (entry.version, entry.size)
+
+    def forget(self, *tables: Table) -> None:
+        """Does nothing: each look reads the log."""
+
+    def _at(self, table: Table) -> str:
+        return path_in(self.root, table.name)
+
+    def _files(self, table: Table) -> list[str]:
+        """Returns the Parquet files that hold the rows of a table."""
+        return local_commits.files(self._at(table))
+
+    def _keys_near(self, table: Table, near: pl.DataFrame) -> pl.DataFrame:
+        """Returns the keys of a table that share the first column with one of few rows."""
+        first = table.key[0]
+        return read_files(self._files(table), columns_of(table, table.key), pl.col(first).is_in(near[first].implode()))
+
+    def _write(self, table: Table, rows: Rows, *, overwrite: bool = False) -> None:
+        rows = rows if isinstance(rows, pl.DataFrame) else with_columns_of(table, rows)
+        local_commits.write(self._at(table), table, rows, self.check_lock, overwrite=overwrite)
+
+    def _delete(self, table: Table, gone: Gone, rows: pl.DataFrame | None = None) -> None:
+        """Deletes the rows that are gone, and appends others, in one commit."""
+        others = schema_of(table.arrow).to_frame() if rows is None else rows
+        local_commits.replace_rows(self._at(table), table, gone, others, self.check_lock)
+
+
+def _without_known(rows: DataFrame, known: DataFrame, table: Table) -> DataFrame:
+    """Returns the rows whose key the table lacks."""
+    keys = known.select(*table.key).toDF(*(f"known_{name}" for name in table.key))
+    is_same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"known_{name}")) for name in table.key))
+    return rows.join(keys, is_same, "left_anti")

@@ -1,0 +1,205 @@
+"""Keeps tables where only Spark reads and writes them: at a URI, or registered in a catalog."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+from uuid import uuid4
+
+import polars as pl
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, DataFrameWriter
+
+from jobs.tables.declared import (
+    DECLARATION,
+    Guard,
+    definition,
+    identifier,
+    naming_conflicts,
+    path_in,
+    properties,
+    property_list,
+    string_literal,
+)
+from jobs.tables.log import Commit
+from jobs.tables.running import Mark
+from jobs.tables.spark_rows import collect, with_columns_of
+from jobs.tables.warehouse import Rows, Warehouse
+from schemas.table import Table
+from udfs.frames.tables import schema_of
+
+_NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
+_COMMITS = 500
+"""The newest commits that are read of a table's history."""
+
+
+@dataclass(frozen=True)
+class ThroughSpark(Warehouse):
+    """Implements `Warehouse` by Spark's Delta, for a folder that a URI names."""
+
+    needs_spark = _clusters = True
+    histories: dict[str, list[Commit]] = field(default_factory=dict, repr=False, compare=False)
+    """Histories that were read. They stay true because this run holds the publish lock: nobody else writes."""
+
+    @property
+    def own_logs(self) -> Mapping[str, str]:
+        return {}
+
+    def mark(self) -> Mark:
+        return Mark(None)
+
+    def has(self, table: Table) -> bool:
+        try:
+            return bool(self.read(table).schema)  # a Connect client asks the server only for the schema
+        except AnalysisException:
+            return False
+
+    def declaration(self, table: Table) -> str | None:
+        rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
+        return {row["key"]: row["value"] for row in rows}.get(DECLARATION)
+
+    def _create(self, table: Table, *, exists: bool) -> None:
+        verb = "REPLACE TABLE" if exists else "CREATE TABLE IF NOT EXISTS"
+        columns = ", ".join(definition(column) for column in table)
+        clustering = f"CLUSTER BY ({', '.join(map(identifier, table.clustered_by))})" if table.clustered_by else ""
+        statement = (
+            f"{verb} {self.name(table)} ({columns}) USING delta {clustering} "
+            f"COMMENT {string_literal(table.comment)} TBLPROPERTIES ({property_list(properties(table))})"
+        )
+        try:
+            self.commit(table, lambda: self.spark.sql(statement))
+        except AnalysisException as error:
+            if _NOT_EMPTY not in str(error):
+                raise
+
+    def create_view(self, name: str, query: str, about: str = "") -> None:
+        """Creates nothing: a folder holds no views."""
+
+    def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
+        with naming_conflicts(table):
+            self.spark.sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({property_list(pairs)})")
+
+    def read(self, table: Table) -> DataFrame:
+        return self.spark.read.table(self.name(table))
+
+    def count(self, table: Table) -> int | None:
+        return self.read(table).count() if self.has(table) else 0
+
+    def _read_columns(self, table: Table, schema: pa.Schema) -> pl.DataFrame:
+        if self.is_new(table):
+            return schema_of(schema).to_frame()
+        return collect(with_columns_of(table, self.read(table)).select(*schema.names))
+
+    def read_if_small(self, table: Table, most: int, *columns: str) -> pl.DataFrame | None:
+        """Returns None: Spark has to look."""
+
+    def scan_if_many(self, table: Table, most: int, *columns: str) -> pl.LazyFrame | None:
+        """Returns None: Spark has to read all rows."""
+
+    def differences(
+        self, table: Table, version: int, columns: Sequence[str], most: int | None = None
+    ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+        """Returns None: only Spark can tell, by `changes`."""
+
+    def _has_no_rows(self, table: Table) -> bool:
+        return self.is_new(table)
+
+    def _replace_all(self, table: Table, rows: Rows) -> None:
+        writer = with_columns_of(table, self._as_spark(rows)).write
+        if self.is_new(table):  # so that Delta need not find out what is to be replaced
+            writer = _append_once(writer)
+        else:
+            writer = writer.mode("overwrite")
+            if table.clustered_by:  # a plain overwrite drops the clustering
+                writer = writer.option("replaceWhere", "true")
+        with naming_conflicts(table):
+            self._write(table, writer)
+
+    def _replace_some(self, table: Table, gone: Rows, rows: Rows) -> None:
+        if not (self.is_new(table) or (isinstance(gone, pl.DataFrame) and gone.is_empty())):
+            self._delete(table, gone, " AND ".join(f"t.{name} = s.{name}" for name in gone.columns))
+        self.append(table, rows)
+
+    def _append(self, table: Table, rows: Rows) -> None:
+        writer = _append_once(with_columns_of(table, self._as_spark(rows)).write)
+        self.commit(table, lambda: self._write(table, writer))
+
+    def _merge(self, table: Table, rows: Rows, *, update: bool) -> None:
+        with_columns_of(table, self._as_spark(rows)).createOrReplaceTempView(f"merged_{table.name}")
+        matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
+        same_key = " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
+        self._change(
+            table,
+            f"MERGE INTO {self.name(table)} t USING merged_{table.name} s ON {same_key}{matched} "
+            "WHEN NOT MATCHED THEN INSERT *",
+        )
+
+    def delete_from_offset(self, table: Table, stale: Rows) -> None:
+        offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
+        self._delete(table, stale, f"t.stream_id = s.stream_id AND {offset}")
+
+    def _delete(self, table: Table, keys: Rows, where: str) -> None:
+        """Deletes, in one commit, the rows t that match a row s of `keys`, which are distinct, on `where`."""
+        view = f"deleted_{table.name}"
+        self._as_spark(keys).createOrReplaceTempView(view)
+        self._change(table, f"MERGE INTO {self.name(table)} t USING {view} s ON {where} WHEN MATCHED THEN DELETE")
+
+    def restore(self, table: Table, version: int) -> None:
+        self._change(table, f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {version}")
+
+    def commits(self, table: Table) -> Iterable[Commit]:
+        if self.lock is not None and table.name in self.histories:
+            return self.histories[table.name]
+        rows = self.spark.sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {_COMMITS}").collect()
+        found = [Commit.of(row["version"], row["timestamp"], row.asDict()) for row in rows]
+        self.histories[table.name] = found
+        return found
+
+    def commits_if_any(self, table: Table) -> Iterable[Commit]:
+        return self.commits(table) if self.has(table) else ()
+
+    def newest_entry(self, table: Table) -> tuple[int, int | None] | None:
+        return next(((commit.version, None) for commit in self.commits_if_any(table)), None)
+
+    def forget(self, *tables: Table) -> None:
+        for table in tables:
+            self.histories.pop(table.name, None)
+
+    def locked_by(self, lock: Guard) -> Self:
+        return replace(self, lock=lock, histories={})
+
+    def _write(self, table: Table, writer: DataFrameWriter) -> None:
+        self.forget(table)
+        self._save(table, writer.format("delta"))
+
+    def _save(self, table: Table, writer: DataFrameWriter) -> None:
+        writer.save(path_in(self.root, table.name))
+
+
+@dataclass(frozen=True)
+class InCatalog(ThroughSpark):
+    """Implements `Warehouse` by Spark's Delta, for tables that are registered as CATALOG.SCHEMA.NAME."""
+
+    @property
+    def place(self) -> str:
+        return self.root
+
+    def name(self, table: Table) -> str:
+        return self._registered(table.name)
+
+    def path(self, name: str) -> str | None:
+        """Returns None: the catalog says where files are."""
+
+    def create_view(self, name: str, query: str, about: str = "") -> None:
+        self.spark.sql(f"CREATE OR REPLACE VIEW {self._registered(name)} {about} AS {query}")
+
+    def _registered(self, name: str) -> str:
+        return ".".join(identifier(part) for part in (*self.root.split("."), name))
+
+    def _save(self, table: Table, writer: DataFrameWriter) -> None:
+        writer.saveAsTable(self.name(table))
+
+
+def _append_once(writer: DataFrameWriter) -> DataFrameWriter:
+    """Makes the write an append that is not made twice if its answer is lost, as it can be on an object store."""
+    return writer.mode("append").option("txnAppId", uuid4().hex).option("txnVersion", 0)

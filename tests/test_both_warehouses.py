@@ -1,0 +1,101 @@
+"""Tables in a folder and tables through Spark have the same rows after the same calls."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.tables.in_folder import InFolder
+from jobs.tables.spark_rows import collect, to_spark
+from jobs.tables.through_spark import InCatalog, ThroughSpark
+from jobs.tables.warehouse import Rows, Warehouse
+from schemas.ingest import STREAM_GAPS
+from udfs.frames.tables import schema_of
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(InFolder, id="in a folder"),
+        pytest.param(ThroughSpark, id="at a URI"),
+        pytest.param(InCatalog, id="in a catalog", marks=pytest.mark.slow),
+    ]
+)
+def warehouse(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Warehouse]:
+    if request.param is not InCatalog:
+        yield request.param(spark, f"{'' if request.param is InFolder else 'file://'}{tmp_path}")
+        return
+    spark.sql(f"CREATE DATABASE gaps LOCATION '{tmp_path / 'gaps.db'}'")
+    yield InCatalog(spark, "spark_catalog.gaps")
+    spark.sql("DROP DATABASE gaps CASCADE")
+
+
+def gaps(**lengths: int) -> pl.DataFrame:
+    """A gap of each length: `a1=2` is 2 bytes of stream a, at offset 1."""
+    rows = [{"stream_id": at[0], "stream_offset": int(at[1:]), "length": length} for at, length in lengths.items()]
+    return pl.DataFrame(rows, schema_of(STREAM_GAPS.arrow))
+
+
+@pytest.mark.parametrize("on_spark", [False, True], ids=["rows of this process", "rows of Spark"])
+def test_calls_leave_the_same_rows(spark: SparkSession, warehouse: Warehouse, *, on_spark: bool) -> None:
+    give: Callable[[pl.DataFrame], Rows] = (lambda rows: to_spark(spark, rows)) if on_spark else lambda rows: rows
+
+    def stands(**lengths: int) -> None:
+        expected = gaps(**lengths)
+        key = list(STREAM_GAPS.key)
+        for read in (warehouse.read_local(STREAM_GAPS), collect(warehouse.read(STREAM_GAPS))):
+            assert read.sort(key).equals(expected.sort(key))
+        assert warehouse.count(STREAM_GAPS) == expected.height
+
+    assert not warehouse.has(STREAM_GAPS)
+    assert warehouse.count(STREAM_GAPS) == 0
+    warehouse.create(STREAM_GAPS)
+    assert warehouse.declaration(STREAM_GAPS) == STREAM_GAPS.fingerprint
+    assert warehouse.is_new(STREAM_GAPS)
+    stands()
+    warehouse.merge(STREAM_GAPS, give(gaps(a1=1, a5=1, b1=1)))
+    stands(a1=1, a5=1, b1=1)
+    (version,) = warehouse.versions([STREAM_GAPS]).values()
+    warehouse.merge(STREAM_GAPS, give(gaps(a5=9, b2=2)))
+    stands(a1=1, a5=1, b1=1, b2=2)
+    warehouse.merge(STREAM_GAPS, give(gaps(a5=3, c1=3)), update=True)
+    stands(a1=1, a5=3, b1=1, b2=2, c1=3)
+    warehouse.delete_from_offset(STREAM_GAPS, give(pl.DataFrame({"stream_id": ["a", "b"], "from_offset": [2, -1]})))
+    stands(a1=1, c1=3)
+    warehouse.replace_rows(STREAM_GAPS, give(pl.DataFrame({"stream_id": ["c"]})), give(gaps(c7=4)))
+    stands(a1=1, c7=4)
+    warehouse.append(STREAM_GAPS, give(gaps(d1=5)))
+    stands(a1=1, c7=4, d1=5)
+    warehouse.replace(STREAM_GAPS, give(gaps(e1=6)))
+    stands(e1=6)
+    warehouse.restore(STREAM_GAPS, version)
+    stands(a1=1, a5=1, b1=1)
+    assert warehouse.versions([STREAM_GAPS])[STREAM_GAPS.name] > version
+
+
+def test_what_needs_spark_is_not_told_without(spark: SparkSession, tmp_path: Path) -> None:
+    here, there = InFolder(spark, str(tmp_path)), ThroughSpark(spark, f"file://{tmp_path}")
+    here.create(STREAM_GAPS)
+    here.append(STREAM_GAPS, gaps(a1=1, a2=2))
+    found = here.differences(STREAM_GAPS, 0, STREAM_GAPS.names)
+    assert found is not None
+    assert [rows.height for rows in found] == [2, 0]
+    assert here.read_if_small(STREAM_GAPS, 1) is None
+    small = here.read_if_small(STREAM_GAPS, 1 << 20, "length")
+    assert small is not None
+    assert small.to_dict(as_series=False) == {"length": [1, 2]}
+    assert here.scan_if_many(STREAM_GAPS, 2) is None
+    many = here.scan_if_many(STREAM_GAPS, 1, "length")
+    assert many is not None
+    assert many.collect().equals(small)
+    assert there.differences(STREAM_GAPS, 0, STREAM_GAPS.names) is None
+    assert there.read_if_small(STREAM_GAPS, 1 << 20) is None
+    assert there.scan_if_many(STREAM_GAPS, 1) is None
+    assert not there.own_logs
+    assert isinstance(there.read(STREAM_GAPS), DataFrame)
+    assert [here.path("x"), there.path("x"), InCatalog(spark, "a.b").path("x")] == [
+        f"{tmp_path}/x",
+        f"file://{tmp_path}/x",
+        None,
+    ]
