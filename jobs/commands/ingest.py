@@ -22,7 +22,7 @@ from jobs.tables.own_tables import require_own
 from jobs.tables.places import open_warehouse
 from jobs.tables.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES
-from schemas.tables import INGESTED
+from schemas.tables import KEPT
 from udfs.frames.engine import Row
 from udfs.frames.parallel import run_in_parallel
 from udfs.ingest import flow
@@ -35,7 +35,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     """Reads new captures and returns the summary."""
     files = capture_files(config.captures)
     warehouse = open_warehouse(spark, config)
-    require_own(warehouse)
+    require_own(warehouse, upgrades=True)
     with in_memory.hold(warehouse, config, stamps(files)) as (locked, lock):
         step(locked, config, files)
         lock.end_step()
@@ -67,7 +67,7 @@ class New(NamedTuple):
 
 def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
     """Creates tables that are not there, and finds the captures whose content `captures` lacks."""
-    run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*INGESTED, BOOKS))
+    run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*KEPT, BOOKS))
     found = stamps(files)
     known = OnSpark(warehouse)
     ingested = known.collect(rows=known.read(CAPTURES, *AS_INGESTED))["rows"]

@@ -28,7 +28,7 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
     files = _list(config) if files is None else files
     names = Names.read(config.names_file)
     warehouse = open_warehouse(spark, config)
-    require_own(warehouse)
+    require_own(warehouse, upgrades=True)
     starting = spark if isinstance(spark, StartingSession) else None
     with in_memory.hold(warehouse, config, files) as (held, lock):
         with step("ingest", 1 if starting else 2, _STEPS):
@@ -105,7 +105,7 @@ def _start(config: Config, files: Mapping[str, Stamp]) -> SparkSession:
     """Starts Spark, for a night that needs no tasks while its captures are read."""
     name, warehouse = "msmq-replay nightly", open_warehouse(None, config)
     if not warehouse.needs_spark:
-        require_own(warehouse)
+        require_own(warehouse, upgrades=True)
         if starts_own_jvm() and in_memory.needs_no_tasks(warehouse, config, files):
             return cast(SparkSession, StartingSession(name, verbose=config.verbose))
     with step(STARTING, 1, _STEPS):

@@ -36,7 +36,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     With `--captures`, `pending` counts files whose name is in no row of `captures`.
     """
     warehouse = open_warehouse(spark, config)
-    require_own(warehouse, reads=(BOOKS,))
+    require_own(warehouse, reads=(BOOKS,), writes=False)
     warehouse.require(CAPTURES, "ingest")
     lock = publish_lock.read_state(warehouse)
     engine = engine_of(warehouse)

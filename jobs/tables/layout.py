@@ -39,6 +39,11 @@ def marks(table: Table) -> dict[str, str]:
     return {DECLARATION: table.fingerprint, _LAYOUT: str(LAYOUT), _VERSION: VERSION}
 
 
+def constraints(checks: Mapping[str, str]) -> dict[str, str]:
+    """Returns CHECK constraints as properties of a table."""
+    return {CHECK + name: check for name, check in checks.items()}
+
+
 def maker(properties: Mapping[str, str]) -> str:
     """Returns which version of the program made a table or upgraded it."""
     return properties.get(_VERSION, _BEFORE_1)

@@ -79,7 +79,7 @@ def capture_rows(
     for row in pings:
         named = {side: unpack_address(row[side]) for side in ("source", "destination")}
         pinged[row["capture"]].append({name: row[name] for name in PINGS.value_type.names} | named)
-    read = {"read_by": options.release, "ports": sorted(options.ports), "overlap": options.overlap.value}
+    read: Row = {"read_by": options.release, "ports": sorted(options.ports), "overlap": options.overlap.value}
     read["ingested_ns"] = time.time_ns()
     return [
         row
