@@ -145,7 +145,7 @@ def test_nothing_to_judge_is_not_taken_for_nothing_lost(capsys: pytest.CaptureFi
     trace = tmp_path / "night.etl"
     trace.write_text("a trace of another format")
     said = look(capsys, trace)
-    assert said["headline"] == "No transactional message was found, so there is nothing to judge."
+    assert said["headline"].startswith("No transactional message was found, so there is nothing to judge. ")
     assert said["unfit_captures"] == {
         "many": 1,
         "last": [

@@ -4,6 +4,7 @@ The same steps run in any `Engine`. The decisions are in `captures` (which captu
 `connections` (from where each connection resumes).
 """
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -80,11 +81,13 @@ def index_captures(engine: Engine[T], files: Sequence[str], options: IngestOptio
 
 
 def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
-    """Indexes the files and ranks those whose content is not in the tables."""
+    """Indexes the files and ranks those whose content is not in the tables; all have one time of ingestion."""
     indexed = index_captures(engine, files, options)
     known = _known_captures(engine, {row["capture_id"] for row in indexed})
     new = find_new(indexed, {row["capture_id"] for row in known})
-    return rank([row | {"raw": row["raw"] and row["raw"][: options.raw_kept]} for row in new])
+    now = time.time_ns()
+    kept = ({"raw": row["raw"] and row["raw"][: options.raw_kept], "ingested_ns": now} for row in new)
+    return rank([row | more for row, more in zip(new, kept, strict=True)])
 
 
 def _known_captures(engine: Engine[T], ids: Collection[str]) -> list[Row]:
