@@ -59,7 +59,9 @@ def test_it_needs_no_java(orders: tuple[Path, Summary], tmp_path: Path) -> None:
     )
     assert done.returncode == 3, done.stderr  # --fail-on still counts
     assert "exit code 3: --fail-on names duplicate, which was found" in done.stderr
-    assert json.loads(done.stdout).items() >= orders[1].items()
+    said = json.loads(done.stdout)
+    assert said.items() >= orders[1].items()
+    assert (said["new_captures"], said["no_data"].partition(":")[0]) == (0, "No new capture came")
     assert "nothing new in 1 files" in done.stderr
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from jobs.cli.alarm import matched
 from jobs.cli.command_line import parse
 from jobs.cli.config import Config
 from jobs.cli.errors import JobError, first_line, known_error
@@ -113,12 +114,7 @@ def _name_output() -> None:
 def _exit_code(summary: Summary, config: Config) -> int:
     if summary.get("books", {}).get("unbalanced"):
         return 1
-    found = {name for name, many in summary.get("verdicts", {}).items() if many}
-    for kind in ("findings", "severities"):
-        found |= {name for name, many in summary.get(kind, {}).items() if many}
-    found |= {name for name in ("lost", "stuck", "unacknowledged") if summary.get(name)}
-    found |= {"unknown"} if summary.get("outcomes", {}).get("unknown") else set()
-    matched = [name for name in config.fail_on if name in found]
-    if matched:
-        warn(f"exit code {FAIL_ON_MATCHED}: --fail-on names {', '.join(matched)}, which was found")
-    return FAIL_ON_MATCHED if matched else 0
+    found = matched(config.fail_on, summary)
+    if found:
+        warn(f"exit code {FAIL_ON_MATCHED}: --fail-on names {', '.join(found)}, which was found")
+    return FAIL_ON_MATCHED if found else 0

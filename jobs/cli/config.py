@@ -19,9 +19,12 @@ from schemas.replay import FindingKind, Reading, Scope, Severity, Verdict
 from udfs.ingest.options import IngestOptions
 from udfs.tcp.overlap import Overlap
 
-FAIL_ON = tuple(
-    dict.fromkeys(map(str, ("lost", "stuck", "unacknowledged", "unknown", *Verdict, *FindingKind, *Severity)))
-)
+ANYTHING = "anything"
+"""The value of `fail_on` that stands for all that a person has to see."""
+OF_CAPTURES = ("no_messages", "missing_bytes", "unreadable", "no_new_captures")
+"""Values of `fail_on` that say what a run could not see."""
+OF_MESSAGES = ("lost", "stuck", "unacknowledged", "unknown", "unconfirmed")
+FAIL_ON = tuple(dict.fromkeys(map(str, (ANYTHING, *OF_MESSAGES, *OF_CAPTURES, *Verdict, *FindingKind, *Severity))))
 """The values that `fail_on` accepts."""
 DEMO = "demo"
 """The value of `scenario` that tells a story."""
@@ -110,8 +113,9 @@ class Config:
     )
     fail_on: tuple[str, ...] = _option(
         (),
-        "exit with 3 when the run found one of these: lost, stuck, unacknowledged, unknown, a verdict, a finding kind "
-        "or a severity, comma separated",
+        f"exit with 3 when the run found one of these, comma separated: {', '.join(OF_MESSAGES)}, a verdict, a finding "
+        f"kind or a severity; or when it was blind: {', '.join(OF_CAPTURES)}; {ANYTHING} stands for all that a person "
+        "has to see",
         choices=FAIL_ON,
         metavar="LIST",
     )
@@ -253,11 +257,12 @@ class Config:
         values = _read(file, names) if file is not None else {}
         values |= {name: value for name, value in given.items() if name in names and value is not None}
         config = cls(**{name: _checked(name, value) for name, value in values.items()})
-        untold = [name for name in config.fail_on if name not in set(Verdict)]
+        untold = [name for name in config.fail_on if name not in {*Verdict, *OF_CAPTURES}]
         if config.reading == Reading.LITERAL and untold:
             raise UsageError(
                 f"With --reading literal, --fail-on cannot match {', '.join(untold)}: that reading judges arrivals, so "
-                f"only verdicts can match. Leave the others out, or use --reading {Reading.CONFORMANT}."
+                f"only verdicts and {', '.join(OF_CAPTURES)} can match. Leave the others out, or use "
+                f"--reading {Reading.CONFORMANT}."
             )
         if config.names == "hash" and len(config.hiding_key or b"") < _SHORTEST_KEY:
             raise UsageError(

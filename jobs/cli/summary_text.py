@@ -26,6 +26,10 @@ _IN_OTHERS = {
     "stuck",
     "unacknowledged",
     "confirmed",
+    "unconfirmed",
+    "unjudged",
+    "newest_captures",
+    "new_captures",
     "accepted_not_read_since",
     "period",
     "senders",
@@ -50,10 +54,15 @@ def for_people(summary: Mapping[str, Any]) -> str:
     """
     keys = [key for key in summary if key not in (_IN_OTHERS if "headline" in summary else {"books", "seconds"})]
     report, tables = summary.get("report") or "", summary.get("tables")
-    shown_apart = {"headline", "report"} | ({"tables"} if tables and report.startswith(f"{tables}/") else set())
+    shown_apart = {"headline", "report", "no_data"} | (
+        {"tables"} if tables and report.startswith(f"{tables}/") else set()
+    )
     keys = [key for key in keys if key not in shown_apart]
     keys = sorted(keys, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
-    lines = [printable(line) for line in summary.get("headline", "").splitlines()] + _what_happened(summary)
+    # Where nothing was judged at all, the headline says why.
+    first = summary.get("no_data", "") if any(summary.get("verdicts", {}).values()) or "headline" not in summary else ""
+    said = [first, *summary.get("headline", "").splitlines()]
+    lines = [printable(line) for line in said if line] + _what_happened(summary)
     lines += _line_of_books(summary.get("books", {}))
     for key in keys:
         text = _LINES.get(key, _plain)(summary[key], summary)

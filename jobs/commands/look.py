@@ -48,6 +48,7 @@ def run(config: Config) -> Summary:
             _write_report(engine, config, names)
         found = with_names(summary(engine, "", names), names)
         del found["tables"]
+        found["new_captures"] = sum(found["captures"].values())
         found |= {"report": config.out} if config.out else {}
         return found | ({"rows": _rows(engine)} if config.json else {})
 
