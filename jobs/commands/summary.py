@@ -23,6 +23,7 @@ from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.replay.words import one_or_many
 from udfs.report.findings import found_alone, sentences_by_incident
 from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, read_few
+from udfs.report.labels import OF_LABELS, first_labels, labels_of
 from udfs.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
 from udfs.report.period import captured, of_last_run
 from udfs.report.rows import SEVERITIES, Row
@@ -136,6 +137,8 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         failed=failed,
     )
     found = sentences_by_incident(few["findings"])
+    worst = unrepaired_incidents(incidents)
+    labels = _labels(engine, incidents, [one["incident_id"] for one in worst])
     taken = accepted_by_sender(incidents, accepted_since(engine, incidents, few[COPIES]))
     return {
         "headline": headline(figures),
@@ -155,12 +158,24 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "severities": {name: count for name, count in severities.items() if count},
         "findings_by_severity": {name: counts for name, counts in by_severity.items() if counts},
         "worst_incidents": [
-            _told(one, taken) | {"findings": found.get(one["incident_id"], [])}
-            for one in unrepaired_incidents(incidents)
+            _told(one, taken)
+            | {"findings": found.get(one["incident_id"], []), "labels": labels.get(one["incident_id"], [])}
+            for one in worst
         ],
         "failed_connections": failed,
         "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS),
     } | newest
+
+
+def _labels(engine: Engine[T], incidents: pl.DataFrame, told: list[str]) -> dict[str, list[str]]:
+    """Returns the first labels of these incidents; one more than LABELS where there are others."""
+    scopes = incidents.filter(pl.col("incident_id").is_in(told)).select("scope_key").unique()
+    if scopes.is_empty():
+        return {}
+    outcomes = engine.join(engine.read(OUTCOMES, *OF_LABELS), scopes, ["scope_key"], "semi")
+    near = incidents.select("scope_key", "tx_sequence_id", "incident_id").join(scopes, on="scope_key", how="semi")
+    found = engine.gather(labels_of, outcomes=outcomes, incidents=near)[ONE]
+    return dict(first_labels(found).group_by("incident_id", maintain_order=True).agg("label").iter_rows())
 
 
 def _newest(captures: pl.DataFrame) -> dict[str, Any]:
