@@ -14,7 +14,8 @@ from jobs.cli.config import Config
 from jobs.cli.errors import JobError, first_line, known_error
 from jobs.cli.logs import log, log_as, print_result, step, warn
 from jobs.cli.spark_output import keep_output, spark_said
-from jobs.cli.summary_text import for_people
+from jobs.cli.summary_text import first_lines, for_people
+from jobs.cli.webhook import failure, payload, post
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +27,8 @@ FAIL_ON_MATCHED = 3
 _OF_A_SIGNAL = 128
 """A shell adds this to the number of the signal that ended a program."""
 STARTING = "Starting Spark"
+_TELLS_OTHERS = ("nightly", "look")
+"""The commands that others than who runs them are told of: --prometheus, --webhook."""
 
 
 class _TerminatedError(KeyboardInterrupt):
@@ -52,7 +55,7 @@ def main(name: str, run: Run, arguments: Sequence[str]) -> int:
 def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
     """Runs one command that starts Spark itself, if at all; returns its exit code."""
     options = parse(name, arguments)
-    began = time.monotonic()
+    began, config = time.monotonic(), None
     try:
         config = Config.load(options, options["config"])
         log_as(config.log_format)
@@ -61,8 +64,10 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
         summary["seconds"] = round(time.monotonic() - began, 1)
         exit_code = _exit_code(summary, config)  # what it says comes before the summary
         print_result(json.dumps(summary) if config.json else for_people(summary), "The run is done, but its summary")
+        if name in _TELLS_OTHERS:
+            _tell_others(name, summary, config, exit_code)
     except JobError as error:
-        return _tell(name, error)
+        return _tell(name, error, config)
     except KeyboardInterrupt as error:
         exit_code = _OF_A_SIGNAL + (signal.SIGTERM if isinstance(error, _TerminatedError) else signal.SIGINT)
         log("error", f"msmq-replay {name}: interrupted", command=name, exit_code=exit_code)
@@ -70,9 +75,10 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
     except Exception as error:
         if (cause := known_error(error, spark_said())) is not None:
             cause.details = (f"{type(error).__name__}: {first_line(error)}",)
-            return _tell(name, cause)
+            return _tell(name, cause, config)
         log("error", f"msmq-replay {name}: {type(error).__name__}: {first_line(error)}", command=name, exit_code=1)
         _name_output()
+        _post_failure(name, 1, f"{type(error).__name__}: {first_line(error)}", config)
         raise
     if config.log_format == "json":
         log("info", f"msmq-replay {name}: done", command=name, exit_code=exit_code, seconds=summary["seconds"])
@@ -96,13 +102,33 @@ def _ending_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _tell(name: str, error: JobError) -> int:
-    """Prints an error that a person can act on, and returns the command's exit code."""
+def _tell_others(name: str, summary: Summary, config: Config, exit_code: int) -> None:
+    """Posts what was found, if that is asked for and bad, and writes figures for Prometheus.
+
+    Raises:
+        JobError: these cannot be written.
+    """
+    if config.webhook and exit_code:
+        post(config.webhook, payload(name, exit_code, matched(config.fail_on, summary), first_lines(summary), summary))
+    if config.prometheus:
+        from jobs.cli.metrics import write_metrics  # noqa: PLC0415 - few runs write them
+
+        write_metrics(config.prometheus, summary, exit_code)
+
+
+def _post_failure(name: str, exit_code: int, error: str, config: Config | None) -> None:
+    if config is not None and config.webhook and name in _TELLS_OTHERS:
+        post(config.webhook, failure(name, exit_code, error))
+
+
+def _tell(name: str, error: JobError, config: Config | None) -> int:
+    """Tells an error that a person can act on, and returns the command's exit code."""
     log("error", f"msmq-replay {name}: {error}", command=name, exit_code=error.exit_code)
     if error.details:
         for line in error.details:
             log("error", f"  {line}")
         _name_output()
+    _post_failure(name, error.exit_code, str(error), config)
     return error.exit_code
 
 

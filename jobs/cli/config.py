@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from jobs.cli.errors import UsageError
 from jobs.cli.text_files import read_text
+from jobs.cli.webhook import refusal
 from schemas.ingest import Bodies
 from schemas.replay import FindingKind, Reading, Scope, Severity, Verdict
 from udfs.ingest.options import IngestOptions
@@ -77,8 +78,9 @@ def _option(default: Any, help_text: str, *, section: str = "", choices: Iterabl
     return field(default=default, metadata={"option": Option(help_text, section, tuple(map(str, choices)), **more)})
 
 
-_ingest, _decode, _replay, _maintain, _report, _simulate = (
-    partial(_option, section=name) for name in ("ingest", "decode", "replay", "maintain", "report", "simulate")
+_monitor, _ingest, _decode, _replay, _maintain, _report, _simulate = (
+    partial(_option, section=name)
+    for name in ("monitor", "ingest", "decode", "replay", "maintain", "report", "simulate")
 )
 _seconds = partial(_simulate, most=_MOST_SECONDS)
 _share = partial(_simulate, most=1)
@@ -118,6 +120,20 @@ class Config:
         "has to see",
         choices=FAIL_ON,
         metavar="LIST",
+    )
+
+    prometheus: str = _monitor(
+        "",
+        "file of figures for Prometheus, which node_exporter's textfile collector reads: NAME.prom in its folder",
+        metavar="FILE",
+        reason="It is replaced at the end of nightly and look. docs/metrics.md has the metrics.",
+    )
+    webhook: str = _monitor(
+        "",
+        "URL to post JSON to if --fail-on matched or the run failed: https, or http to this machine",
+        metavar="URL",
+        reason="It may hold a secret, so give it in a file that only the run's user can read. docs/metrics.md has the "
+        "fields.",
     )
 
     bodies: str = _ingest(Bodies.DROP.value, "whether packets.raw holds message bodies", choices=Bodies)
@@ -269,6 +285,8 @@ class Config:
                 f"To hash names, set {_KEY_VARIABLE} in the environment to a secret of at least {_SHORTEST_KEY} bytes, "
                 "the same every night."
             )
+        if config.webhook and (why := refusal(config.webhook)):
+            raise UsageError(why)
         return config
 
     @property
