@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, Command] = {
     "look": Command(
         "read captures at once, without Spark and tables, and say what became of messages",
         (
-            *("out", "fail_on", "monitor", "bodies", "overlap", "ports", "window_bytes"),
+            *("out", "out_orders", "fail_on", "monitor", "bodies", "overlap", "ports", "window_bytes"),
             *("in_memory_bytes", "decode", "reading", "scope", "report"),
         ),
         ("a.pcap b.pcapng", "/data/pcap --out today.html", "--fail-on lost a.pcap"),

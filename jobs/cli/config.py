@@ -113,6 +113,12 @@ class Config:
         "simulate: the folder of captures; dissector: the Lua file",
         metavar="PATH",
     )
+    out_orders: str = _option(
+        "",
+        "folder for lists of messages, CSV and NDJSON: those to send again, and those accepted from a suspected copy, "
+        "to check",
+        metavar="FOLDER",
+    )
     fail_on: tuple[str, ...] = _option(
         (),
         f"exit with 3 when the run found one of these, comma separated: {', '.join(OF_MESSAGES)}, a verdict, a finding "

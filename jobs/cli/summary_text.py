@@ -311,6 +311,12 @@ def _unread(captures: Sequence[str], _: Mapping[str, Any]) -> str:
     return "\n".join(_first([printable(one) for one in captures]))
 
 
+def _orders(orders: Mapping[str, Any], _: Mapping[str, Any]) -> str:
+    """Returns where the lists for the back office are, and how many messages they have."""
+    lists = f"{orders['send_again']:,} messages to send again, {orders['check_accepted']:,} to check"
+    return f"{lists}: {printable(orders['folder'])}"
+
+
 _LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "unread_frames": _unread,
     "outcomes": _outcomes,
@@ -319,4 +325,5 @@ _LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "findings": _findings,
     "incidents": _incidents,
     "unfit_captures": _unfit,
+    "orders": _orders,
 }
