@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jobs.cli.alarm import matched
@@ -40,16 +41,17 @@ def main(name: str, run: Run, arguments: Sequence[str]) -> int:
 
     0 done, 1 failed, 2 wrong use, 3 --fail-on matched, 130 or 143 interrupted (SIGINT, SIGTERM).
     """
+    return main_alone(name, partial(on_spark, name, run), arguments)
 
-    def on_spark(config: Config) -> Summary:
-        from jobs.cli.spark_session import open_session  # noqa: PLC0415 - other commands need no Spark
 
-        with step(STARTING, 1, 2):
-            spark = open_session(f"msmq-replay {name}", verbose=config.verbose)
-        with step(name, 2, 2):
-            return run(spark, config)
+def on_spark(name: str, run: Run, config: Config) -> Summary:
+    """Starts Spark and runs one command on it."""
+    from jobs.cli.spark_session import open_session  # noqa: PLC0415 - other commands need no Spark
 
-    return main_alone(name, on_spark, arguments)
+    with step(STARTING, 1, 2):
+        spark = open_session(f"msmq-replay {name}", verbose=config.verbose)
+    with step(name, 2, 2):
+        return run(spark, config)
 
 
 def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:

@@ -12,7 +12,6 @@ import polars as pl
 from jobs.cli.logs import printable
 from jobs.cli.text_files import write_text
 from jobs.engines.in_process import InProcess
-from jobs.tables.declared import path_in
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES
 from schemas.messages import MESSAGES
@@ -52,8 +51,9 @@ def write_orders(engine: InProcess, folder: str) -> dict[str, Any]:
     }
     for name, rows in found.items():
         listed = rows.select(COLUMNS[name]).to_dicts()
-        write_text(path_in(folder, f"{name}.csv"), _csv(COLUMNS[name], listed))
-        write_text(path_in(folder, f"{name}.ndjson"), "".join(f"{json.dumps(row, default=_time)}\n" for row in listed))
+        place = f"{folder.rstrip('/')}/{name}"
+        write_text(f"{place}.csv", _csv(COLUMNS[name], listed))
+        write_text(f"{place}.ndjson", "".join(f"{json.dumps(row, default=_time)}\n" for row in listed))
     numbers = {SEND_AGAIN: int(found[SEND_AGAIN]["numbers"].sum()), CHECK_ACCEPTED: found[CHECK_ACCEPTED].height}
     return {"folder": folder} | numbers
 
