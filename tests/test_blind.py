@@ -135,6 +135,13 @@ def test_what_was_captured_decides_the_sentence(captures: list[dict[str, Any]], 
     assert why_nothing(captures).startswith(said)
 
 
+def test_a_connection_that_failed_says_more_than_that_nothing_was_sent() -> None:
+    assert why_nothing(rows(segment_count=9), has_failed=True) == ""
+    unreadable = rows(status="unreadable", reason="bad_magic")
+    assert why_nothing(rows(segment_count=9) + unreadable, has_failed=True).startswith("Besides, 1 file is no capture")
+    assert why_nothing(rows(message_count=9), has_failed=True).startswith("The captures hold 9 messages, none of them ")
+
+
 def test_ports_are_told_only_of_captures_without_msmq(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.pcap").write_bytes(web(1801, 80))
     assert "port 80" not in look(capsys, tmp_path)["headline"]

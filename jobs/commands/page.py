@@ -31,7 +31,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         raise UsageError(f"The tables hold no session {', '.join(unknown)}.")
     rows = collect(engine, few, _since(config, few), config.session)
     numbers = arrange.numbers(rows)
-    captures = few["captures"].to_dicts()
+    captures, failed = few["captures"].to_dicts(), found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
     figures = headline_figures(
         {outcome: numbers[count_column(outcome)] for outcome in Outcome},
         rows["places"],
@@ -43,8 +43,8 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         not_read_since_ns=rows[SINCE],
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
         unfit="" if numbers["messages"] else cut_short(captures),
-        why="" if numbers["messages"] else why_nothing(captures),
-        failed=found_alone(few["findings"], FindingKind.CANNOT_CONNECT),
+        why="" if numbers["messages"] else why_nothing(captures, has_failed=bool(failed)),
+        failed=failed,
     )
     return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,

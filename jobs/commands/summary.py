@@ -133,7 +133,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         passing_through=sums["passing_through"],
         errors=severities[Severity.ERROR.value],
         unfit="" if is_judged else cut_short(captures),
-        why="" if is_judged else why_nothing(captures),
+        why="" if is_judged else why_nothing(captures, has_failed=bool(failed)),
         failed=failed,
     )
     found = sentences_by_incident(few["findings"])

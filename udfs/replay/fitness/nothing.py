@@ -33,17 +33,20 @@ _NO_PACKET = (
 )
 
 
-def why_nothing(captures: Captures) -> str:
-    """Returns in which situation captures are of which no transactional message was judged, and the next step."""
+def why_nothing(captures: Captures, *, has_failed: bool = False) -> str:
+    """Returns in which situation captures are of which no transactional message was judged, and the next step.
+
+    `has_failed`: machines could not connect, which says more than that nothing was sent; then that is left out.
+    """
     if not captures:
         return _NO_FILE
     readable = [one for one in captures if one["status"] != CaptureStatus.UNREADABLE]
     if not readable:
         return _unreadable(captures)
-    return f"{_in_frames(readable)}{_besides(captures)}"
+    return f"{_in_frames(readable, has_failed=has_failed)}{_besides(captures)}".strip()
 
 
-def _in_frames(captures: Captures) -> str:
+def _in_frames(captures: Captures, *, has_failed: bool) -> str:
     segments, messages, answers, frames = (
         sum(one[name] or 0 for one in captures)
         for name in ("segment_count", "message_count", "acknowledgment_count", "packet_count")
@@ -54,6 +57,8 @@ def _in_frames(captures: Captures) -> str:
         return sentence
     if answers:
         return f"The captures hold {_many(answers, 'acknowledgment')}, but not the messages. {_OTHER_WAY}"
+    if segments and has_failed:
+        return ""
     if segments:
         return f"The captures hold {_many(segments, 'segment')} of the TCP ports of MSMQ (--ports), but {_NO_PACKET}"
     if not frames:
