@@ -206,7 +206,7 @@ CAPTURES = Table(
         Column("other_count", LONG, "Records of other traffic.", nullable=False),
         Column("first_captured_at", TIMESTAMP, "Earliest record time, UTC."),
         Column("last_captured_at", TIMESTAMP, "Latest record time, UTC."),
-        Column("ingested_at", TIMESTAMP, "When its run found it, UTC; the same for all of a run.", nullable=False),
+        Column("ingested_at", TIMESTAMP, "When its run wrote its first captures, UTC.", nullable=False),
         Column(
             "clock_steps",
             CLOCK_STEPS,

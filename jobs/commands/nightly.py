@@ -38,7 +38,7 @@ def _night(spark: SparkSession, config: Config, files: Mapping[str, Stamp]) -> t
         with step("ingest", 1 if starting else 2, _STEPS):
             new = ingest.find_new(held, config, list(files))
             first, *others = new.increments or [()]
-            ingest.take_in(held, config, new.files, first)
+            at = ingest.take_in(held, config, new.files, first)
             # If it is killed, a night that needs no tasks is begun again, which is cheaper.
             end_step = lock.end_step if starting is None or others else lambda: None
             end_step()
@@ -50,7 +50,7 @@ def _night(spark: SparkSession, config: Config, files: Mapping[str, Stamp]) -> t
             of = f", increment {number} of {len(new.increments)}"
             end_step()
             with step(f"ingest{of}", 2, _STEPS):
-                ingest.take_in(held, config, new.files, increment)
+                at = ingest.take_in(held, config, new.files, increment, at)
                 end_step()
             replayed = _derive(held, config, end_step, of)
         if replayed.local is None:

@@ -65,7 +65,7 @@ def split(captures: Iterable[Row]) -> Iterator[Row]:
             yield {name: row[name] for name in names} | {"cursor": cursor, "stop": stop, "clock_steps": steps}
 
 
-def capture_rows(captures: Sequence[Row], counts: Iterable[Row], pings: Iterable[Row]) -> list[Row]:
+def capture_rows(captures: Sequence[Row], counts: Iterable[Row], pings: Iterable[Row], ingested_ns: int) -> list[Row]:
     """Returns rows of `schemas.staging.CAPTURE`, given counts (capture, what, records) of their splits.
 
     `pings` are rows of `sum_up_pings`.
@@ -84,6 +84,7 @@ def capture_rows(captures: Sequence[Row], counts: Iterable[Row], pings: Iterable
         | {"tunnels": _listed({one: sums[row["capture"]].pop(one, 0) for one in Tunnel})}
         | {"not_judged": _listed(_not_judged(sums[row["capture"]], has_segments=bool(segments.get(row["capture"]))))}
         | {"pings": sorted(pinged[row["capture"]], key=itemgetter("source", "destination")) or None}
+        | {"ingested_ns": ingested_ns}
         for row in captures
     ]
 

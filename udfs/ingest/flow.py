@@ -81,13 +81,11 @@ def index_captures(engine: Engine[T], files: Sequence[str], options: IngestOptio
 
 
 def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
-    """Indexes the files and ranks those whose content is not in the tables; all have one time of ingestion."""
+    """Indexes the files and ranks those whose content is not in the tables."""
     indexed = index_captures(engine, files, options)
     known = _known_captures(engine, {row["capture_id"] for row in indexed})
     new = find_new(indexed, {row["capture_id"] for row in known})
-    now = time.time_ns()
-    kept = ({"raw": row["raw"] and row["raw"][: options.raw_kept], "ingested_ns": now} for row in new)
-    return rank([row | more for row, more in zip(new, kept, strict=True)])
+    return rank([row | {"raw": row["raw"] and row["raw"][: options.raw_kept]} for row in new])
 
 
 def _known_captures(engine: Engine[T], ids: Collection[str]) -> list[Row]:
@@ -102,12 +100,19 @@ def _brought(engine: Engine[T], rows: T) -> list[Row]:
 
 
 def ingest(
-    engine: Engine[T], captures: Sequence[Row], options: IngestOptions, require_unchanged: Callable[[], None]
-) -> None:
-    """Reads ranked captures into the engine's tables, if they are found unchanged once they are read."""
+    engine: Engine[T],
+    captures: Sequence[Row],
+    options: IngestOptions,
+    require_unchanged: Callable[[], None],
+    ingested_ns: int | None = None,
+) -> int:
+    """Reads ranked captures into the engine's tables, if they are found unchanged once they are read.
+
+    Returns when they were ingested, as `write` does.
+    """
     found = extract(engine, captures, options)
     require_unchanged()
-    write(engine, found, assemble(engine, found, options))
+    return write(engine, found, assemble(engine, found, options), ingested_ns)
 
 
 def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, only: T | None = None) -> Extracted[T]:
@@ -150,8 +155,12 @@ def assemble(engine: Engine[T], extracted: Extracted[T], options: IngestOptions)
     return Assembled(engine.union(first, redone), planned, stale, repeated)
 
 
-def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -> None:
-    """Deletes the rows that a run replaces, and writes its tables; `captures` last: its rows mark what is ingested."""
+def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T], ingested_ns: int | None = None) -> int:
+    """Deletes the rows that a run replaces, and writes its tables; `captures` last: its rows mark what is ingested.
+
+    Returns when that was, in ns since 1970, as its rows say: `ingested_ns` where the run has written other captures
+    before, so that all of a run have one time.
+    """
     rows, planned = assembled.rows, assembled.planned
     ids = engine.table(extracted.captures, staging.CAPTURE_ID)
     states = engine.join(engine.pick(rows, "state", "endpoints"), engine.pick(planned, "last"), ["packed"])
@@ -172,7 +181,8 @@ def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -
     counts, pings = (engine.pick(extracted.rows, kind, "capture") for kind in ("count", "ping"))
     last_ns = {row["capture"]: row["last_ns"] for row in extracted.captures}
     few = engine.collect(counts=counts, pings=engine.derive(partial(sum_up_pings, last_ns=last_ns), pings=pings))
-    captures = capture_rows(extracted.captures, few["counts"].to_dicts(), few["pings"].to_dicts())
+    at = time.time_ns() if ingested_ns is None else ingested_ns
+    captures = capture_rows(extracted.captures, few["counts"].to_dicts(), few["pings"].to_dicts(), at)
     stale = engine.keep(assembled.stale)
     if engine.count(stale):
         of_streams = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS)
@@ -180,6 +190,7 @@ def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -
     writes = [partial(engine.write, table, of_table) for table, of_table in added.items()]
     run_in_parallel([*writes, partial(engine.write, INTERNAL_CONNECTIONS, connections, update=True)])
     engine.write(CAPTURES, engine.table(captures, staging.CAPTURE))
+    return at
 
 
 def _read_history(engine: Engine[T], extracted: Extracted[T]) -> T:
