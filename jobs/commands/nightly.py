@@ -25,7 +25,12 @@ _STEPS = 5  # with the start of Spark
 
 def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None = None) -> Summary:
     """Runs one night under the publish lock; returns its summary. `files`: the captures, if they are listed already."""
-    files = _list(config) if files is None else files
+    summary, _ = _night(spark, config, _list(config) if files is None else files)
+    return summary
+
+
+def _night(spark: SparkSession, config: Config, files: Mapping[str, Stamp]) -> tuple[Summary, int]:
+    """Runs one night; returns its summary, which another run without new captures has too, and how many are new."""
     names = Names.read(config.names_file)
     warehouse = open_warehouse(spark, config)
     require_own(warehouse)
@@ -34,7 +39,7 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
         with step("ingest", 1 if starting else 2, _STEPS):
             new = ingest.find_new(held, config, list(files))
             first, *others = new.increments or [()]
-            ingest.take_in(held, config, new.files, first)
+            at = ingest.take_in(held, config, new.files, first)
             # If it is killed, a night that needs no tasks is begun again, which is cheaper.
             end_step = lock.end_step if starting is None or others else lambda: None
             end_step()
@@ -46,7 +51,7 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
             of = f", increment {number} of {len(new.increments)}"
             end_step()
             with step(f"ingest{of}", 2, _STEPS):
-                ingest.take_in(held, config, new.files, increment)
+                at = ingest.take_in(held, config, new.files, increment, at)
                 end_step()
             replayed = _derive(held, config, end_step, of)
         if replayed.local is None:
@@ -62,7 +67,7 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
         found |= {} if place is None else {"report": place}
         if not found["books"]["unbalanced"]:
             unchanged_run.remember(held, config, new.files, found)
-    return found
+    return found, sum(map(len, new.increments))
 
 
 def _derive(held: Warehouse, config: Config, end_step: Callable[[], None], of: str = "") -> Warehouse:
@@ -92,9 +97,21 @@ def main(arguments: Sequence[str]) -> int:
 
     def night(config: Config) -> Summary:
         files = _list(config)
-        return unchanged_run.recall(config, files) or run(_start(config, files), config, files)
+        if (found := unchanged_run.recall(config, files)) is not None:
+            return found | _nothing_new(found, files)
+        found, new_captures = _night(_start(config, files), config, files)
+        return found | ({"new_captures": new_captures} if new_captures else _nothing_new(found, files))
 
     return command.main_alone("nightly", night, arguments)
+
+
+def _nothing_new(summary: Summary, files: Mapping[str, Stamp]) -> Summary:
+    """Returns what a summary says in addition where no capture is new: the night saw nothing."""
+    read = f"{len(files):,} files are there, and all were read before" if files else "no file is there"
+    newest = (summary.get("period") or {}).get("last")
+    until = f" What follows ends at {newest}." if newest else ""
+    ask = "Look whether the capturing machine still writes captures, and whether this is the folder."
+    return {"new_captures": 0, "no_data": f"No new capture came: {read}. {ask}{until}"}
 
 
 def _list(config: Config) -> Mapping[str, Stamp]:
