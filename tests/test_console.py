@@ -55,6 +55,7 @@ _NIGHT: dict[str, Any] = {
             "session_names": "Branch 1 → HQ",
             "explanation": "Numbers were used again.",
             "findings": ["Two machines use them.", "Some were resent."],
+            "labels": ["order 7", "order 8\n", "", "order 9"],
             "began_at": "2026-03-03 08:24:26 UTC",
             "ended_at": "2026-03-03 08:39:37 UTC",
             "addresses": [
@@ -82,9 +83,10 @@ _SHOWN = """\
 2 senders, 870 of 870 confirmed by the receiver.
 1. 2 lost, Branch 1 → HQ (0a1b->2c3d), to DIRECT=OS:hq\\orders, DIRECT=OS:hq\\stock, since 2026-03-03 08:24:26 UTC, \
 over since 2026-03-03 08:39:37 UTC
+   Messages: "order 7", "order 8\\n", "" and others
+   What to do: Go to 10.20.0.123 (Spare). Stop one of them.
    Why: Two machines use them. Also: 10.20.0.2 could not connect to 10.20.0.123: 4 connections had no answer. \
 Also: 10.20.0.3 could not connect to 10.20.0.2: 5 connections had no answer.
-   What to do: Go to 10.20.0.123 (Spare). Stop one of them.
    Found: Numbers were used again.
    Found: Some were resent.
    Sent from 10.20.0.3 (Branch 1): 90 messages of these sequences, 80 accepted, 0 lost; \

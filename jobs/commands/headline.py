@@ -28,7 +28,7 @@ _WORDS = {
     Outcome.NEVER_SEEN: "never seen",
     Outcome.REFUSED_FOR_CAUSE: "refused by the receiver",
 }
-_TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
+TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
 """Outcomes of messages that an acknowledgment could confirm."""
 _MACHINES = 3
 """Machines that the headline names."""
@@ -121,6 +121,7 @@ def headline_figures(
     passing_through: int,
     errors: int,
     unfit: str = "",
+    why: str = "",
     failed: Sequence[str] = (),
 ) -> Figures:
     """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
@@ -131,7 +132,7 @@ def headline_figures(
     None where that is not reported; `unjudged` are transactional messages without a verdict that were not
     `passing_through`; `errors` are findings of that severity. `unfit` is a sentence on captures from which nothing
     could be judged: then it is said in place of all doubts. `failed` are sentences on machines that could not connect:
-    the first comes first where no message was judged.
+    the first comes first where no message was judged, and `why` says in which situation that is.
     """
     stuck, undecided = places["stuck"], places["undecided"]
     doubts = (
@@ -168,7 +169,9 @@ def headline_figures(
     more = len(machines) - _MACHINES
     to_go = ", ".join(called) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
     nothing_judged = (
-        "" if sum(outcomes.values()) else unfit or " ".join([*failed[:1], _nothing(passing_through, unread)])
+        ""
+        if sum(outcomes.values()) or unjudged
+        else unfit or " ".join([*failed[:1], _nothing(passing_through, unread, why)])
     )
     return Figures(
         lost,
@@ -182,7 +185,7 @@ def headline_figures(
         stuck_where,
         unacknowledged_where,
         _resent(places["resent"], unacknowledged),
-        _sure(shown, sum(outcomes.get(outcome, 0) for outcome in _TO_CONFIRM), confirmed),
+        _sure(shown, sum(outcomes.get(outcome, 0) for outcome in TO_CONFIRM), confirmed),
         confirmed,
         to_go,
         nothing_judged,
@@ -211,14 +214,15 @@ def _sure(shown: Period, accepted: int, confirmed: int) -> str:
     return f"{line[0].upper()}{line[1:]}." if line else ""
 
 
-def _nothing(passing_through: int, unread: Sequence[str]) -> str:
+def _nothing(passing_through: int, unread: Sequence[str], why: str) -> str:
     found = "No transactional message was found"
     if passing_through:
         were = counted(passing_through, "transactional message was", "transactional messages were")
         found = f"{were} on the way to another queue manager"
     more = f" (and of {counted(len(unread) - 1, 'more capture')})" if len(unread) > 1 else ""
     first = f"{unread[0]}{more}. " if unread and not passing_through else ""
-    return f"{first}{found}, so there is nothing to judge."
+    next_step = f" {why}" if why and not (passing_through or unread) else ""
+    return f"{first}{found}, so there is nothing to judge.{next_step}"
 
 
 def _present(figures: Iterable[Figure]) -> list[Figure]:
@@ -258,10 +262,11 @@ def nothing_lost(figures: Figures) -> str:
             f"{figures.undecided:,} {were} lost; which machine's is not known: nothing compares the clocks of these "
             f"captures. In doubt: {_list(figures.doubts)}."
         )
+    if figures.nothing_judged:
+        besides = f" In doubt: {_list(figures.doubts)}." if figures.doubts else ""
+        return f"{figures.nothing_judged}{besides}"
     if figures.doubts:
         return f"No loss was seen, but: {_list([*figures.doubts, *figures.waiting])}."
-    if figures.nothing_judged:
-        return figures.nothing_judged
     if figures.waiting:
         so_far = "Nothing was lost" if figures.confirmed else "No loss was seen"
         return f"{so_far} so far, but: {_list(figures.waiting)}. {WAITS}"

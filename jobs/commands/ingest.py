@@ -50,9 +50,9 @@ def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[
     Raises:
         JobError: files changed in every attempt, or another version made the tables.
     """
-    new = find_new(warehouse, config, files)
+    new, at = find_new(warehouse, config, files), None
     for increment in new.increments:
-        take_in(warehouse, config, new.files, increment)
+        at = take_in(warehouse, config, new.files, increment, at)
     return new.files
 
 
@@ -79,28 +79,35 @@ def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
     return New(found, in_memory.increments(warehouse, config, captures))
 
 
-def take_in(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], captures: Sequence[Row]) -> None:
+def take_in(
+    warehouse: Warehouse,
+    config: Config,
+    files: Mapping[str, Stamp],
+    captures: Sequence[Row],
+    ingested_ns: int | None = None,
+) -> int | None:
     """Reads captures into the tables, and starts over without those of which the file changed meanwhile.
+
+    Returns when the run wrote its first captures: `ingested_ns`, if it has written some before.
 
     Raises:
         JobError: files changed in every attempt.
     """
     for _ in range(_ATTEMPTS):
         if not captures:
-            return
+            return ingested_ns
         size = sum(row["content_bytes"] for row in captures)
         progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
         read = [row["uri"] for row in captures]
         engine = OnSpark(warehouse, 0 < in_memory.limit(warehouse, config) >= size)
         try:
-            flow.ingest(engine, rank(captures), config.ingest, partial(_require_unchanged, files, read))
+            unchanged = partial(_require_unchanged, files, read)
+            return flow.ingest(engine, rank(captures), config.ingest, unchanged, ingested_ns)
         except flow.LateError as error:
             raise JobError(str(error)) from error
         except ChangedError as error:
             warn(f"ingest: {error}")
             captures = [row for row in captures if row["uri"] not in error.files]
-        else:
-            return
     raise JobError(f"ingest was begun {_ATTEMPTS} times, and files changed each time: run it again.")
 
 

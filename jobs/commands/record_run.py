@@ -20,10 +20,10 @@ _NOT_RECORDED = ("json", "log_format", "verbose", "config", "claim_seconds")
 """Options that say nothing of the rows."""
 
 
-def record(warehouse: Warehouse, config: Config, run_id: str, began_at: datetime, new: int, found: Summary) -> None:
+def record(warehouse: Warehouse, config: Config, run_id: str, began_at: datetime, found: Summary) -> None:
     """Appends the row of a run that holds the publish lock, after all of its other tables are written.
 
-    `new` captures were read; `found` is the run's summary.
+    `found` is its summary.
     """
     others = [table for table in TABLES if table != RUNS and warehouse.has(table)]
     outcomes = found["outcomes"]
@@ -34,7 +34,7 @@ def record(warehouse: Warehouse, config: Config, run_id: str, began_at: datetime
         "ended_at": datetime.now(UTC),
         "version": VERSION,
         "options": json.dumps(_given(config), sort_keys=True),
-        "new_captures": new,
+        "new_captures": found["new_captures"],
         "captures": sum(found["captures"].values()),
         "messages": found["messages"],
         "lost_messages": found["lost"],
