@@ -67,7 +67,7 @@ def test_a_warehouse_of_an_earlier_layout_goes_on_as_if_this_version_had_made_it
         assert DeltaTable(str(upgraded / table.name)).schema().to_arrow() is not None
         assert set(spark.read.format("delta").load(str(upgraded / table.name)).columns) == set(table.names)
     assert layout.maker(without_spark(upgraded).properties(CAPTURES)) == VERSION
-    assert in_duckdb(upgraded).sql("SELECT count(*), count(read_by) FROM captures").fetchone() == (6, 2)
+    assert in_duckdb(upgraded).sql("SELECT count(*), count(read_by) FROM captures").fetchall() == [(6, 2)]
 
 
 @pytest.mark.parametrize(
