@@ -79,7 +79,7 @@ def for_people(summary: Mapping[str, Any]) -> str:
 
 
 def first_lines(summary: Mapping[str, Any]) -> list[str]:
-    """Returns the lines to act on: the headline; of the worst incident where, which messages and what to do."""
+    """Returns the lines to act on: the headline; of the worst incident which messages, where, why and what to do."""
     return [*_headline(summary), *_what_happened(summary)[:_ENOUGH]]
 
 
@@ -142,7 +142,7 @@ def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
 def _not_read(messages: int | None, summary: Mapping[str, Any]) -> str:
     """Returns how many messages were accepted and not read yet, and since when; says so where nothing reports it."""
     if messages is None:
-        return "not reported" if summary.get("outcomes") else ""
+        return "not reported: no FinalAck was asked for, or none was captured" if summary.get("outcomes") else ""
     return f"{messages:,} since {summary['accepted_not_read_since']}" if messages else "0"
 
 
@@ -197,23 +197,28 @@ def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
 def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -> list[str]:
     """Returns what is said of an incident: three lines to act on, then the rest.
 
-    They say what became of messages, where and since when; which messages, by their labels; and what to do. Then comes
-    why, by the gravest finding, and which connections `failed`.
+    They say what became of which messages, by their labels, where and since when; why, by the gravest finding, and
+    which connections `failed`; and what to do.
     """
     named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident)) or incident["outcome"]
     queues = ", ".join(incident["destination_queues"]) or "a queue that is not named"
     is_unanswered = bool(incident["unacknowledged"] or incident["unknown"])
     is_unanswered |= incident["cause"] == Cause.REFUSED_FOR_CAUSE
     ended = incident["ended_at"]
-    end = {None: "not known whether it goes on: last seen", True: "not over: last seen", False: "over since"}
+    end = {
+        None: "not known whether it goes on: last seen",
+        True: "not over when the captures end: last seen",
+        False: "over since",
+    }
     began = incident["began_at"] or "no time known"
-    lines = [f"{named}, {_machines(incident)}, to {queues}, since {began}, {end[incident['ongoing']]} {ended}"]
+    which = f" ({_labels(incident['labels'])})" if incident.get("labels") else ""
+    lines = [f"{named}{which}, {_machines(incident)}, to {queues}, since {began}, {end[incident['ongoing']]} {ended}"]
     found = [_without_advice(sentence, incident["advice"]) for sentence in incident.get("findings", ())]
-    lines += [f"Messages: {_labels(incident['labels'])}"] if incident.get("labels") else []
-    places = ", ".join(map(_called, incident["go_to"]))
-    todo = [f"Go to {places}." if places else "", incident["advice"]]
-    lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
     lines.append(f"Why: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
+    places = ", ".join(map(_called, incident["go_to"]))
+    role = ", the receiver" if {one["address"] for one in incident["go_to"]} == {*incident["receivers"]} else ""
+    todo = [f"Go to {places}{role}." if places else "", incident["advice"]]
+    lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
     lines += [f"Found: {sentence}" for sentence in ([incident["explanation"], *found[1:]] if found else [])]
     machines = [_machine(one, rules_alone=is_unanswered) for one in incident["addresses"]]
     lines += [f"Sent from {'; '.join(machines)}"] if machines else []
@@ -290,7 +295,8 @@ def _outcomes(counts: Mapping[str, int], summary: Mapping[str, Any]) -> str:
     named, confirmed = ", ".join(_named(outcome, many) for outcome, many in counts.items()), summary.get("confirmed", 0)
     delivered = sum(many for outcome, many in counts.items() if outcome in DELIVERED)
     if not confirmed and delivered:
-        return f"{named}, by the rules: none of them confirmed by the receiver"
+        by_rules = re.sub(r"\bdelivered(?=,|$)", "accepted by the rules", named)
+        return f"{by_rules}; none of them confirmed by the receiver"
     if confirmed < delivered:
         return f"{named}; {confirmed:,} of {delivered:,} delivered confirmed by the receiver"
     return named

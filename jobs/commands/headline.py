@@ -17,8 +17,8 @@ NOT_TOLD = (
 WAITS = "The receiver refuses the pending ones until what comes before them arrives."
 """Explains to a reader that messages are pending."""
 UNCONFIRMED = (
-    "The captures hold no acknowledgment of them: only the sender's outgoing queue, or a capture of the way back, can "
-    "tell whether they arrived."
+    "The captures hold no acknowledgment of these messages: only the sender's outgoing queue, or a capture of the way "
+    "back, can tell whether they arrived."
 )
 """Explains to a reader that no message is confirmed."""
 _WORDS = {
@@ -80,6 +80,8 @@ class Figures(NamedTuple):
     """Says why, where no message was judged."""
     undecided: int
     """Messages that were lost, though nothing tells which: no clock that is compared."""
+    why: str
+    """Says why the receiver of the worst incident acknowledged nothing."""
 
 
 def second(ns: int) -> str:
@@ -122,6 +124,7 @@ def headline_figures(
     errors: int,
     unfit: str = "",
     why: str = "",
+    cause: str = "",
     failed: Sequence[str] = (),
 ) -> Figures:
     """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
@@ -132,7 +135,8 @@ def headline_figures(
     None where that is not reported; `unjudged` are transactional messages without a verdict that were not
     `passing_through`; `errors` are findings of that severity. `unfit` is a sentence on captures from which nothing
     could be judged: then it is said in place of all doubts. `failed` are sentences on machines that could not connect:
-    the first comes first where no message was judged, and `why` says in which situation that is.
+    the first comes first where no message was judged, and `why` says in which situation that is. `cause` says
+    why the receiver of the worst incident acknowledged nothing.
     """
     stuck, undecided = places["stuck"], places["undecided"]
     doubts = (
@@ -190,6 +194,7 @@ def headline_figures(
         to_go,
         nothing_judged,
         undecided,
+        cause,
     )
 
 
@@ -198,7 +203,7 @@ def _resent(resent: int, unacknowledged: int) -> str:
     if not resent:
         return ""
     still = "" if resent == unacknowledged else f" {resent:,} of"
-    return f"; the sender still sends{still} {one_or_many(unacknowledged, 'it', 'them')} again"
+    return f"; the sender still sends{still} {one_or_many(unacknowledged, 'it', 'them')} again when the captures end"
 
 
 def _sure(shown: Period, accepted: int, confirmed: int) -> str:
@@ -248,6 +253,8 @@ def headline(figures: Figures) -> str:
         said.append(f"{unacknowledged:,} {were} never acknowledged{figures.unacknowledged_where}{figures.resent}.")
     if not said:
         said.append(nothing_lost(figures))
+    if figures.why:
+        said.append(f"{figures.why}.")
     if figures.machines:
         said.append(f"Go to {figures.machines}.")
     beside = f"Also: {_list(figures.beside)}." if figures.beside else ""

@@ -18,7 +18,7 @@ from udfs.frames.engine import Engine, T
 from udfs.replay.fitness.amiss import cut_short
 from udfs.replay.fitness.counts import with_amiss
 from udfs.replay.fitness.nothing import why_nothing
-from udfs.replay.incidents.advice import machines_of
+from udfs.replay.incidents.advice import in_short, machines_of
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.replay.words import one_or_many
 from udfs.report.findings import found_alone, sentences_by_incident
@@ -118,6 +118,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     is_judged, captures = any(outcomes.values()), few["captures"].to_dicts()
     shown = Period(*captured(few["captures"]), sums["senders"], sums["queues"])
     failed = found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
+    worst = unrepaired_incidents(incidents)
     figures = headline_figures(
         outcomes,
         where,
@@ -134,10 +135,10 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         errors=severities[Severity.ERROR.value],
         unfit="" if is_judged else cut_short(captures),
         why="" if is_judged else why_nothing(captures, has_failed=bool(failed)),
+        cause=in_short(Cause(worst[0]["cause"])) if worst else "",
         failed=failed,
     )
     found = sentences_by_incident(few["findings"])
-    worst = unrepaired_incidents(incidents)
     labels = _labels(engine, incidents, [one["incident_id"] for one in worst])
     taken = accepted_by_sender(incidents, accepted_since(engine, incidents, few[COPIES]))
     return {
