@@ -23,9 +23,12 @@ _NOT_RECORDED = ("json", "log_format", "verbose", "config", "claim_seconds")
 def record(warehouse: Warehouse, config: Config, run_id: str, began_at: datetime, found: Summary) -> None:
     """Appends the row of a run that holds the publish lock, after all of its other tables are written.
 
-    `found` is its summary.
+    `found` is its summary. A run that changed nothing leaves none.
     """
     others = [table for table in TABLES if table != RUNS and warehouse.has(table)]
+    tables = [{"table": name, "version": version} for name, version in warehouse.versions(others).items()]
+    if not found["new_captures"] and tables in warehouse.read_local(RUNS, "tables")["tables"].to_list():
+        return
     outcomes = found["outcomes"]
     told = found["lost"] is not None
     row = {
@@ -42,7 +45,7 @@ def record(warehouse: Warehouse, config: Config, run_id: str, began_at: datetime
         "unacknowledged_messages": found["unacknowledged"] if told else None,
         "unknown_messages": outcomes.get("unknown", 0) if told else None,
         "exit_code": command.exit_code(found, config),
-        "tables": [{"table": name, "version": version} for name, version in warehouse.versions(others).items()],
+        "tables": tables,
     }
     warehouse.append(RUNS, pl.DataFrame([row], schema_of(RUNS.arrow)))
 
