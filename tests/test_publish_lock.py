@@ -140,6 +140,9 @@ class Run:
         assert lock
         return self
 
+    def forget(self, *_: Table) -> None:
+        """It reads all anew each time."""
+
     def commits_if_any(self, table: Table) -> Iterable[Commit]:
         """Returns the table's commits, newest first."""
         self.point()

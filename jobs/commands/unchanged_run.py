@@ -18,7 +18,7 @@ from jobs.cli.logs import progress, warn
 from jobs.cli.names import Names
 from jobs.cli.text_files import exists, read_text, write_text
 from jobs.commands import report
-from jobs.tables import log, provenance, publish_lock
+from jobs.tables import provenance, publish_lock
 from jobs.tables.declared import path_in
 from jobs.tables.places import open_warehouse
 from jobs.tables.warehouse import Warehouse
@@ -34,14 +34,14 @@ def recall(config: Config, files: Mapping[str, Stamp]) -> Summary | None:
     """Returns the summary of the last night if options, captures and tables are the same; None if Spark must look."""
     warehouse = open_warehouse(None, config)
     place = warehouse.path(_NAME)
-    if place is None:
+    if place is None or warehouse.needs_spark:
         return None
     publish_lock.require_whole(warehouse)
     try:
         night = json.loads(read_text(place)) if exists(place) else {}
         if night.get("of") != _of(config, files) or not night["report"] or night["report"] not in _report(config):
             return None
-        if any(_version(config.warehouse, table) != version for table, version in night["versions"].items()):
+        if warehouse.versions(TABLES) != night["versions"]:
             return None
     except (OSError, ValueError) as error:
         warn(f"nightly: Spark has to find out whether anything is new: {error}")
@@ -76,7 +76,3 @@ def _of(config: Config, files: Mapping[str, Stamp]) -> str:
 
 def _report(config: Config) -> str:
     return report.head(config.out or path_in(config.warehouse, report.NAME))
-
-
-def _version(folder: str, table: str) -> int:
-    return log.rows_version(log.commits(path_in(folder, table)))

@@ -23,6 +23,7 @@ from jobs.tables.gone import Gone, from_offsets, with_values
 from jobs.tables.layout import constraints
 from jobs.tables.local_files import count_rows, read_files, scan
 from jobs.tables.log import Commit
+from jobs.tables.mirror import fetch
 from jobs.tables.running import NAME, Mark
 from jobs.tables.spark_rows import NO_GLOB, with_columns_of
 from jobs.tables.warehouse import Rows, Warehouse, as_polars, columns_of
@@ -75,6 +76,7 @@ class InFolder(Warehouse):
 
     def read(self, table: Table) -> DataFrame:
         files = self._files(table)  # Delta would find them by a query each time
+        fetch(files)
         if not files:
             return self.spark.createDataFrame([], table.spark)
         return self.spark.read.schema(table.spark).option(NO_GLOB, "false").parquet(*files)
@@ -107,10 +109,10 @@ class InFolder(Warehouse):
         try:
             same = log.last_with_rows_of(version, self.commits(table))
             changed = local_commits.changed_files(self._at(table), same)
-            more, fewer = (sum(Path(file).stat().st_size for file in files) for files in changed)
+            more, fewer = (sum(files.values()) for files in changed)
             if most is not None and more - fewer > most:
                 return None
-            if self.local is not None and count_rows(chain(*changed)) > self.local.most_settled:
+            if self.local is not None and count_rows([*chain(*changed)]) > self.local.most_settled:
                 return None
             came, went = (read_files(files, columns_of(table, columns)) for files in changed)
         except OSError:  # VACUUM deleted a file, or Delta a commit

@@ -11,6 +11,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -36,6 +37,7 @@ from jobs.tables.local_files import (
     write_file,
     writing_files,
 )
+from jobs.tables.mirror import TakenError, alone_in, mirror_of
 from jobs.tables.spark_rows import nullable
 from jobs.tables.tasks import map_arrow
 from schemas.table import Table
@@ -75,20 +77,23 @@ def create(place: str, table: Table, properties: Mapping[str, str], *, again: bo
     folder = Path(place)
     if not again and folder.exists() and any(found.name != log.FOLDER for found in folder.iterdir()):
         return
-    try:
-        DeltaTable.create(
-            place,
-            _schema(table),
-            mode="overwrite" if again else "error",
-            description=table.comment,
-            configuration={**properties, **_WRITERS},
-            raise_if_key_not_exists=False,
-            **_ONCE,
-        )
-    except (DeltaError, OSError) as error:
-        if again or not log.versions(place):  # else another run has created it
-            raise _failure(place, error) from error
-    _settle(place, log.versions(place)[0])
+    with alone_in(place), suppress(TakenError):  # another run has created it
+        newest = next(iter(log.versions(place)), -1)
+        try:
+            DeltaTable.create(
+                place,
+                _schema(table),
+                mode="overwrite" if again else "error",
+                description=table.comment,
+                configuration={**properties, **_WRITERS},
+                raise_if_key_not_exists=False,
+                **_ONCE,
+            )
+        except (DeltaError, OSError) as error:
+            if again or not log.versions(place):  # else another run has created it
+                raise _failure(place, error) from error
+        else:
+            _settle(place, newest + 1)
     sync(folder, folder.parent, folder.parent.parent)  # all may be new
 
 
@@ -134,7 +139,7 @@ def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:
 
 def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[], None], *, overwrite: bool) -> None:
     """Commits rows of FILE, in addition to the table's files or in their place."""
-    added = _added(files)
+    added = _added(place, files)
 
     def commit(delta: DeltaTable) -> None:
         delta.create_write_transaction(added, "overwrite" if overwrite else "append", delta.schema(), **_ONCE)
@@ -165,7 +170,7 @@ def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check
         parts = [pl.concat([remaining(*(one["path"] for one in with_gone)), rows.select(table.names)])]
     else:
         parts = [rows, *(remaining(one["path"]) for one in with_gone)]
-    added = [action for part in parts for action in _added(_written(place, table, part))]
+    added = [action for part in parts for action in _added(place, _written(place, table, part))]
     now_ms = time.time_ns() // 1_000_000
     removed = [RemoveAction(one["path"], True, now_ms, one["size_bytes"], {}) for one in with_gone]
 
@@ -211,7 +216,9 @@ def _file_at(place: str, path: str) -> str:
     return f"{place.rstrip('/')}/{unquote(path)}"
 
 
-def _added(files: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _added(place: str, files: Sequence[Mapping[str, Any]]) -> list[Any]:
+    if (mirror := mirror_of(place)) is not None:
+        mirror.put(one["name"] for one in files)
     return [AddAction(one["name"], one["size"], {}, one["modified_ms"], True, one["statistics"]) for one in files]
 
 
@@ -222,7 +229,15 @@ def restore(place: str, version: int, check_lock: Callable[[], None]) -> None:
         ConflictError: another run took this one for dead, or writes to the table all the time.
         JobError: a file is gone.
     """
-    _commit(place, check_lock, lambda delta: delta.restore(version, **_ONCE) and None)
+
+    def commit(delta: DeltaTable) -> None:
+        if (mirror := mirror_of(place)) is not None:
+            mirror.fetch_log(version)
+            then = _add_actions(DeltaTable(place, version))["path"].to_pylist()
+            mirror.require({*map(unquote, then)} - {*map(unquote, _add_actions(delta)["path"].to_pylist())})
+        delta.restore(version, ignore_missing_files=mirror is not None, **_ONCE)
+
+    _commit(place, check_lock, commit)
 
 
 def read(place: str, schema: pa.Schema) -> pl.DataFrame:
@@ -240,18 +255,28 @@ def files(place: str) -> list[str]:
     return _files_of(place, open_table(place))
 
 
-def changed_files(place: str, version: int) -> tuple[list[str], list[str]]:
-    """Returns the files that hold rows now and held none in a version, and the other way round.
+def changed_files(place: str, version: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Returns the bytes of files that hold rows now and held none in a version, and the other way round.
 
     Raises:
         OSError: the log does not tell any more what the version had.
     """
     try:
-        then = _files_of(place, DeltaTable(place, version))
+        if (mirror := mirror_of(place)) is not None:
+            mirror.fetch_log(version)
+        then = _sizes(place, DeltaTable(place, version))
     except DeltaError as error:
         raise OSError(f"{place}: nothing tells what version {version} had: {first_line(error)}") from error
-    now = files(place)
-    return sorted({*now} - {*then}), sorted({*then} - {*now})
+    now = _sizes(place, open_table(place))
+    return {file: now[file] for file in sorted({*now} - {*then})}, {
+        file: then[file] for file in sorted({*then} - {*now})
+    }
+
+
+def _sizes(place: str, delta: DeltaTable) -> dict[str, int]:
+    """Returns the bytes of the table's files."""
+    actions = _add_actions(delta)
+    return dict(zip(_files_of(place, delta), actions["size_bytes"].to_pylist(), strict=True))
 
 
 def _files_of(place: str, delta: DeltaTable) -> list[str]:
@@ -316,21 +341,23 @@ def _commit(
         ConflictError: each time, another run has made it. JobError: delta-rs cannot commit.
     """
     for _ in range(attempts):
-        delta = open_table(place)
-        own = _opened.pop(place)  # so that nobody else makes it go on with the log
-        check_lock()
-        version = delta.version() + 1
-        try:
-            commit(delta)
-        except (DeltaError, OSError) as error:
-            if log.versions(place)[0] < version:
-                raise _failure(place, error) from error
-        else:
-            _settle(place, version)
-            _opened[place] = own
-            if version % _CHECKPOINT_EVERY == 0:
-                checkpoint(place)
-            return
+        with alone_in(place):
+            delta = open_table(place)
+            own = _opened.pop(place)  # so that nobody else makes it go on with the log
+            check_lock()
+            version = delta.version() + 1
+            try:
+                commit(delta)
+            except (DeltaError, OSError) as error:
+                if log.versions(place)[0] < version:
+                    raise _failure(place, error) from error
+                continue
+            with suppress(TakenError):
+                _settle(place, version)
+                _opened[place] = own
+                if version % _CHECKPOINT_EVERY == 0:
+                    checkpoint(place)
+                return
     raise ConflictError(f"Something else wrote {place} at the same time.")
 
 
@@ -342,9 +369,12 @@ def checkpoint(place: str) -> None:
     delta, entries = open_table(place), Path(place, log.FOLDER)
     try:
         delta.create_checkpoint()
+        if (mirror := mirror_of(place)) is not None:
+            mirror.put_checkpoint(delta.version())
+            return
         sync(*entries.glob(f"{delta.version():020d}.checkpoint*"), entries / log.LAST_CHECKPOINT, entries)
         delta.cleanup_metadata()
-    except (DeltaError, OSError) as error:
+    except (DeltaError, OSError, JobError) as error:
         warn(f"{place}: no checkpoint could be made: {first_line(error)}")
 
 
@@ -358,12 +388,13 @@ def open_table(place: str) -> DeltaTable:
         JobError: delta-rs cannot read or write it.
     """
     try:
-        newest = log.newest_entry(place)
-        known, delta = _opened.pop(place, (None, None))
-        if known and newest and delta and newest.version > known.version:
-            delta.update_incremental()
-        elif delta is None or newest != known:  # another table may stand in its place
-            delta = DeltaTable(place)
+        with alone_in(place):
+            newest = log.newest_entry(place)
+            known, delta = _opened.pop(place, (None, None))
+            if known and newest and delta and newest.version > known.version:
+                delta.update_incremental()
+            elif delta is None or newest != known:  # another table may stand in its place
+                delta = DeltaTable(place)
     except DeltaError as error:
         raise JobError(f"{place} cannot be read: {_plain_text(error)}. {_CURE}") from error
     protocol = delta.protocol()
@@ -388,6 +419,10 @@ def _plain_text(error: Exception) -> str:
 
 
 def _settle(place: str, version: int) -> None:
+    """Makes a commit last: on the disk, or in the store, which raises TakenError if it has another of the version."""
+    if (mirror := mirror_of(place)) is not None:
+        mirror.put_commit(version)
+        return
     sync(log.entry(place, version), log.entry(place, version).parent)
 
 

@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import UTC, datetime
 from decimal import Decimal
 from operator import attrgetter
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.cli.errors import JobError
+from jobs.tables.mirror import fetch, mirror_of
 from schemas.table import LONG, STRING, Table, row
 from udfs.frames.groups import bunches
 from udfs.frames.rows import Batches, Pass
@@ -77,13 +78,15 @@ def read_files(files: Collection[str], schema: pa.Schema, where: pl.Expr | None 
         raise OSError(f"{', '.join(sorted(files)[:1])} cannot be read: {error}") from error
 
 
-def count_rows(files: Iterable[str]) -> int:
+def count_rows(files: Collection[str]) -> int:
     """Counts the rows of files by what they say of themselves."""
+    fetch(files)
     return sum(pq.read_metadata(file).num_rows for file in files)
 
 
 def scan(files: Collection[str], schema: pa.Schema) -> pl.LazyFrame:
     """Returns the columns of the schema in these files."""
+    fetch(files)
     columns = pl.DataFrame(schema.empty_table()).schema
     rows = pl.scan_parquet(list(files), glob=False, schema=columns, **_AS_SCHEMA)
     return rows.cast(schema_of(schema))
@@ -91,6 +94,8 @@ def scan(files: Collection[str], schema: pa.Schema) -> pl.LazyFrame:
 
 def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
     """Writes the rows to a new file in the folder, and waits until it is on the disk; returns a row of FILE.
+
+    A file of a table that is repeated here goes to its store when it is added to the table.
 
     Raises:
         JobError: a value is missing where none may be, or is not one of those that its column can have.
@@ -101,7 +106,8 @@ def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
     texts = [one.name for one in table.arrow if pa.types.is_string(one.type)]
     form: Any = {"compression": "zstd", "use_dictionary": texts, "coerce_timestamps": "us", "store_schema": False}
     pq.write_table(rows.cast(table.arrow), file, **form)
-    sync(file, file.parent)
+    if mirror_of(place) is None:
+        sync(file, file.parent)
     status = file.stat()
     times = {"size": status.st_size, "modified_ms": status.st_mtime_ns // 1_000_000}
     return {"name": file.name, **times, "statistics": _statistics(table, rows)}

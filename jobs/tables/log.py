@@ -1,8 +1,8 @@
 """Reads the commits of a Delta table: which there are, what each did, and when the rows last changed.
 
-A log in a local folder is read directly, because DESCRIBE HISTORY takes Spark three queries. A commit is a file of JSON
-lines named by its version; one line is its `commitInfo` (Delta Transaction Log Protocol, "Delta Log Entries" and
-"Commit Provenance Information").
+A log in a folder of this machine is read directly, because DESCRIBE HISTORY takes Spark three queries; that of a table
+in an object store is fetched first. A commit is a file of JSON lines named by its version; one line is its
+`commitInfo` (Delta Transaction Log Protocol, "Delta Log Entries" and "Commit Provenance Information").
 """
 
 import json
@@ -14,10 +14,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from pyarrow import fs
-
 from jobs.cli.errors import JobError
-from udfs.capture.files import locate
+from jobs.tables.mirror import mirror_of
 
 SET_PROPERTIES = "SET TBLPROPERTIES"
 _UPKEEP = (
@@ -90,11 +88,10 @@ def versions(table: str) -> list[int]:
     Raises:
         OSError: the place cannot be listed.
     """
-    filesystem, path = locate(_log(table))
-    if isinstance(filesystem, fs.LocalFileSystem):  # the other way looks at each file
-        names = os.listdir(path) if Path(path).is_dir() else []  # noqa: PTH208 - names are enough
-    else:
-        names = [found.base_name for found in filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))]
+    if (mirror := mirror_of(table)) is not None:
+        return mirror.versions()
+    folder = Path(table, FOLDER)
+    names = os.listdir(folder) if folder.is_dir() else []  # noqa: PTH208 - names are enough
     return sorted((int(match[1]) for name in names if (match := _COMMIT_FILE.fullmatch(name))), reverse=True)
 
 
@@ -142,18 +139,14 @@ def is_whole(table: str, version: int) -> bool:
 
 def _lines(table: str, version: int) -> list[bytes]:
     """Returns the lines of a commit; a line ends with a line feed only, whatever characters JSON contains."""
-    filesystem, path = locate(f"{_log(table)}/{version:020d}.json")
-    with filesystem.open_input_stream(path) as file:
-        lines = [line for line in file.read().split(b"\n") if line.strip()]
+    if (mirror := mirror_of(table)) is not None:
+        mirror.fetch([f"{FOLDER}/{version:020d}.json"])
+    lines = [line for line in entry(table, version).read_bytes().split(b"\n") if line.strip()]
     if not lines:
         raise DamagedError(table, version)
     return lines
 
 
 def entry(table: str, version: int) -> Path:
-    """Returns the file of a commit of the table in a folder of this machine."""
+    """Returns the file of a commit of the table in this folder of this machine."""
     return Path(table, FOLDER, f"{version:020d}.json")
-
-
-def _log(table: str) -> str:
-    return f"{table}/{FOLDER}"

@@ -8,8 +8,10 @@ from pyspark.sql.utils import is_remote
 from jobs.cli.config import Config
 from jobs.cli.errors import UsageError
 from jobs.tables.in_folder import InFolder
+from jobs.tables.in_store import InStore
 from jobs.tables.through_spark import InCatalog, ThroughSpark
 from jobs.tables.warehouse import Warehouse
+from udfs.capture.stores import in_store
 
 
 def open_warehouse(spark: SparkSession | None, config: Config) -> Warehouse:
@@ -23,6 +25,8 @@ def open_warehouse(spark: SparkSession | None, config: Config) -> Warehouse:
     session = cast(SparkSession, spark)
     if config.catalog_schema:
         return InCatalog(session, config.catalog_schema)
+    if in_store(config.warehouse):
+        return InStore.open(session, config.warehouse)
     # A Connect client's folders are those of the server.
     is_local = not ("://" in config.warehouse or is_remote())
     return (InFolder if is_local else ThroughSpark)(session, config.warehouse)

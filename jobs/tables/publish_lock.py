@@ -93,6 +93,7 @@ class PublishLock:
         is_waiting, watch = False, Watch(self._seconds)
         while True:
             is_first_here = self._mark.take()
+            self._warehouse.forget(*self._tables)
             version, state = self._read()
             if not (is_first_here and self._is_dead(state, watch)):
                 if not is_waiting:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from schemas.ingest import CaptureReason, Compression
+from udfs.capture import stores
 
 _CHUNK = 1 << 20
 _PIECE = 1 << 14
@@ -50,7 +51,10 @@ def locate(uri: str) -> tuple[fs.FileSystem, str]:
 
     Raises:
         OSError: the path is not UTF-8.
+        ValueError: no file system has the scheme, or the environment does not say how to reach it.
     """
+    if stores.in_store(uri):
+        return stores.file_system(uri)
     if "://" in uri or uri.startswith("file:"):
         try:
             filesystem, path = fs.FileSystem.from_uri(uri)
