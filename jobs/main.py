@@ -7,7 +7,9 @@ from importlib import import_module
 
 from jobs.cli import command
 from jobs.cli.code_version import VERSION
-from jobs.cli.command_line import COMMANDS
+from jobs.cli.command_line import COMMANDS, parse
+
+_HELP = {"-h", "--help"}
 
 
 def _find(name: str) -> Callable[[Sequence[str]], int]:
@@ -30,7 +32,7 @@ def usage() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command that the arguments name and returns its exit code."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
-    if name in ("-h", "--help"):
+    if name in _HELP:
         print(usage())  # noqa: T201 - the result
         return 0
     if name == "--version":
@@ -39,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(usage(), file=sys.stderr)  # noqa: T201 - an error goes to the terminal
         return 2
+    if _HELP & {*rest}:
+        parse(name, rest)  # which prints it and ends, without what the command needs
     return _find(name)(rest)
 
 

@@ -126,6 +126,10 @@ class NotJudged(StrEnum):
     DEEP = "too_many_tunnels"
 
 
+TCP_PORT, MSMQ_ON_PORT = "tcp_port_", "msmq_on_port_"
+"""How `not_judged` begins to name TCP on other ports, and there what looks like packets of MSMQ."""
+
+
 class Tunnel(StrEnum):
     """Lists tunnels and tags in which segments are found."""
 
@@ -202,7 +206,7 @@ CAPTURES = Table(
         Column("other_count", LONG, "Records of other traffic.", nullable=False),
         Column("first_captured_at", TIMESTAMP, "Earliest record time, UTC."),
         Column("last_captured_at", TIMESTAMP, "Latest record time, UTC."),
-        Column("ingested_at", TIMESTAMP, "When this row was written, UTC.", nullable=False),
+        Column("ingested_at", TIMESTAMP, "When its run wrote its first captures, UTC.", nullable=False),
         Column(
             "clock_steps",
             CLOCK_STEPS,
@@ -216,7 +220,9 @@ CAPTURES = Table(
             NOT_JUDGED,
             "Records that MSMQ may have sent, or in which its traffic may hide, and that were not read: http (SRMP), "
             "multicast (PGM), rpc (reads), bad_ping (to UDP port 3527, and no ping); ipsec, macsec and other "
-            "encryption; unknown EtherTypes, link types and PPP protocols, by number.",
+            "encryption; unknown EtherTypes, link types and PPP protocols, by number. Of a capture without a segment "
+            "from or to an MSMQ port also tcp_port_80 and so on, the other ports, and msmq_on_port_8801 and so on, "
+            "where payloads begin as MSMQ's packets do.",
         ),
         Column(
             "tunnels",
@@ -240,6 +246,9 @@ CAPTURES = Table(
         ),
         Column("message_count", LONG, "User messages that it completes."),
         Column("acknowledgment_count", LONG, "OrderAcks and FinalAcks that it completes."),
+        Column("read_by", STRING, "Release of msmq-replay that read it; null for one before 1.0."),
+        Column("ports", array(U16, nullable=False), "TCP ports that were read as MSMQ; null for a release before 1.0."),
+        Column("overlap", STRING, "Which bytes won where segments overlap with other data (`--overlap`); likewise."),
     ),
 )
 

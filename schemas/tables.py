@@ -5,8 +5,11 @@ from schemas.ingest import BOOKS, CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARA
 from schemas.messages import DECODED_TABLES, MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
+from schemas.runs import RUNS
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 
+LAYOUT = 1
+"""The number of the tables' layout: one more with each release that adds a table, a column, or a word in a column."""
 INGESTED = (CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
 """The tables that `ingest` writes; `decode` writes DECODED_TABLES."""
 REPLAYED = (
@@ -22,7 +25,9 @@ REPLAYED = (
     FINDINGS_ON_MESSAGES,
 )
 """The tables that `replay` writes."""
-TABLES = (*INGESTED, *DECODED_TABLES, *REPLAYED, BOOKS)
+KEPT = (*INGESTED, RUNS)
+"""The tables that nothing derives again: a newer version adds columns and words to them."""
+TABLES = (*INGESTED, *DECODED_TABLES, *REPLAYED, BOOKS, RUNS)
 FIRST = (OUTCOMES, INCIDENTS, FINDINGS, VERDICTS, SESSIONS, MESSAGES, CAPTURES)
 """The tables that an analyst needs first, in this order."""
 INTERNAL = (INTERNAL_CONNECTIONS, TALLIES, FINDINGS_ON_MESSAGES)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.cli.config import DECLARED, DEFAULTS
+from jobs.cli.metrics import METRICS, PREFIX
+from jobs.cli.webhook import FIELDS
 from schemas import wire
 from schemas.history import MESSAGE_HISTORY, SQL, spark_sql
 from schemas.ingest import PacketType
@@ -45,7 +47,31 @@ _KINDS = {
 def pages() -> dict[str, str]:
     """Returns the pages in Markdown by file name."""
     of_tables = {f"tables/{table.name}.md": table_page(table) for table in (*TABLES, MESSAGE_HISTORY)}
-    return {"wire-format.md": wire_format(), "tables.md": tables(), "words.md": words()} | of_tables
+    return {
+        "wire-format.md": wire_format(),
+        "tables.md": tables(),
+        "words.md": words(),
+        "metrics.md": metrics(),
+    } | of_tables
+
+
+def metrics() -> str:
+    """Returns the page of what --prometheus writes and --webhook posts."""
+    rows = ((_code(f"{PREFIX}{one.name}"), _codes(one.labels), one.meaning) for one in METRICS)
+    return _page(
+        "# Metrics and posts",
+        _NOTE.replace("schemas/", "jobs/cli/"),
+        "What `nightly` and `look` tell other programs; [every night](every-night.md#prometheus-and-webhooks) says how "
+        "to ask for it. Names and labels stay; there may be more of them.",
+        "## For Prometheus",
+        "The file of `--prometheus`: gauges. Figures of messages are those of the whole warehouse. One that is not "
+        "known is absent. `conf/grafana/msmq-replay.json` is a dashboard for Grafana.",
+        _table(("metric", "labels", "meaning"), rows),
+        "## Posts",
+        "The keys of the JSON object that is posted to `--webhook`. Texts are as captured, but for `text`: escape them "
+        "where they are shown.",
+        _table(("key", "meaning"), ((_code(name), meaning) for name, meaning in FIELDS.items())),
+    )
 
 
 def words() -> str:

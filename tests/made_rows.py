@@ -13,7 +13,7 @@ from bench_nights import BYTES_PER_MESSAGE
 from deltalake import write_deltalake
 
 from jobs.tables import local_commits
-from jobs.tables.declared import DECLARATION
+from jobs.tables.layout import DECLARATION
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES
 from schemas.table import Table

@@ -99,7 +99,7 @@ def ingest_more(engine: InProcess, uris: Iterable[str], options: IngestOptions) 
     captures = flow.find_new_captures(engine, list(uris), options)
     found = flow.extract(engine, captures, options)
     assembled = flow.assemble(engine, found, options)
-    flow.write(engine, found, assembled)
+    flow.write(engine, found, assembled, options)
     rows = assembled.rows.to_dicts()
     assert all(sum(value is not None for value in row.values()) == 2 for row in rows), "endpoints and one kind"
     streams, gaps, packets, quarantine = (

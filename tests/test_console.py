@@ -55,6 +55,7 @@ _NIGHT: dict[str, Any] = {
             "session_names": "Branch 1 → HQ",
             "explanation": "Numbers were used again.",
             "findings": ["Two machines use them.", "Some were resent."],
+            "labels": ["order 7", "order 8\n", "", "order 9"],
             "began_at": "2026-03-03 08:24:26 UTC",
             "ended_at": "2026-03-03 08:39:37 UTC",
             "addresses": [
@@ -80,8 +81,8 @@ _NIGHT: dict[str, Any] = {
 _SHOWN = """\
 2 messages were lost: 2 never seen.
 2 senders, 870 of 870 confirmed by the receiver.
-1. 2 lost, Branch 1 → HQ (0a1b->2c3d), to DIRECT=OS:hq\\orders, DIRECT=OS:hq\\stock, since 2026-03-03 08:24:26 UTC, \
-over since 2026-03-03 08:39:37 UTC
+1. 2 lost ("order 7", "order 8\\n", "" and others), Branch 1 → HQ (0a1b->2c3d), to DIRECT=OS:hq\\orders, \
+DIRECT=OS:hq\\stock, since 2026-03-03 08:24:26 UTC, over since 2026-03-03 08:39:37 UTC
    Why: Two machines use them. Also: 10.20.0.2 could not connect to 10.20.0.123: 4 connections had no answer. \
 Also: 10.20.0.3 could not connect to 10.20.0.2: 5 connections had no answer.
    What to do: Go to 10.20.0.123 (Spare). Stop one of them.
@@ -116,7 +117,11 @@ def test_the_summary_is_short_begins_with_the_headline_and_hides_zeros() -> None
 
 
 @pytest.mark.parametrize(
-    ("messages", "said"), [(None, ["not read yet          not reported"]), (0, ["not read yet          0"])]
+    ("messages", "said"),
+    [
+        (None, ["not read yet          not reported: no FinalAck was asked for, or none was captured"]),
+        (0, ["not read yet          0"]),
+    ],
 )
 def test_what_was_not_read_yet_is_a_figure_or_not_reported(messages: int | None, said: list[str]) -> None:
     shown = for_people(_NIGHT | {"accepted_not_read_messages": messages, "accepted_not_read_since": None})
@@ -126,7 +131,7 @@ def test_what_was_not_read_yet_is_a_figure_or_not_reported(messages: int | None,
 @pytest.mark.parametrize(
     ("ongoing", "said"),
     [
-        (True, ", not over: last seen 2026-03-03 08:39:37 UTC"),
+        (True, ", not over when the captures end: last seen 2026-03-03 08:39:37 UTC"),
         (False, ", over since 2026-03-03 08:39:37 UTC"),
         (None, ", not known whether it goes on: last seen 2026-03-03 08:39:37 UTC"),
     ],

@@ -36,7 +36,7 @@ _NAMED = re.compile(r"\b(?:docs/[\w/-]+\.md|[A-Z]{6,}\.md)\b")
 _NUMBERED = re.compile(r"\b(?:DECISIONS|[Dd]ecisions?) \d+(?:(?:, | and )\d+)*")
 _DECISION = re.compile(r"^(\d+)\. \*\*.*(?:\n    .*)*$", re.MULTILINE)
 _LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-_MOST_WORDS = 14_000
+_MOST_WORDS = 13_300
 GENERATED = {DOCS / name for name in pages()}
 WRITTEN = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "tests").rglob("*.md")} - GENERATED)
 TRIED_ELSEWHERE = {"questions.md", "start-for-analysts.md"}
@@ -132,8 +132,8 @@ def test_the_map_names_every_page() -> None:
 
 
 def test_pages_stay_short_together() -> None:
-    """The words that `make bench` writes do not count."""
-    written = (page.read_text().partition(HEADING)[0] for page in WRITTEN)
+    """The words that `make bench` writes do not count, nor the changelog, which grows with each release."""
+    written = (page.read_text().partition(HEADING)[0] for page in WRITTEN if page.name != "CHANGELOG.md")
     words = (word for text in written for word in text.split() if re.search(r"\w", word))
     assert sum(1 for _ in words) <= _MOST_WORDS
 
@@ -206,12 +206,7 @@ def test_both_examples_fail_on_what_an_operator_must_see() -> None:
     program, command, *options = shlex.split(cron)
     assert (program, command) == (PROGRAM, "nightly")
     fail_on = vars(command_parser("nightly").parse_args(options))["fail_on"]
-    assert set(fail_on if isinstance(fail_on, list | tuple) else fail_on.split(",")) == {
-        "lost",
-        "stuck",
-        "unacknowledged",
-        "unknown",
-    }
+    assert fail_on == "anything"
 
 
 @pytest.mark.parametrize(("code", "mail"), [(0, ""), (3, "2 messages were lost\nthe log\n")])

@@ -106,7 +106,14 @@ NOWHERE = {
             "1 transactional message was on the way to another queue manager, so there is nothing to judge.",
         ),
         ({Outcome.NEVER_SEEN: 1}, {"missing_bytes": 9}, "1 message was lost: 1 never seen.\nAlso: 9 missing bytes."),
-        ({}, {"missing_bytes": 1448}, "No loss was seen, but: 1,448 missing bytes."),
+        (
+            {},
+            {"missing_bytes": 1448, "why": "The captures hold 9 acknowledgments."},
+            (
+                "No transactional message was found, so there is nothing to judge. The captures hold 9 "
+                "acknowledgments. In doubt: 1,448 missing bytes."
+            ),
+        ),
         (
             {},
             {"missing_bytes": 1448, "unfit": "All frames are cut short."},
@@ -137,7 +144,11 @@ NOWHERE = {
             {"failed": ["A could not connect to B.", "C could not connect to D."]},
             "A could not connect to B. No transactional message was found, so there is nothing to judge.",
         ),
-        ({}, {"errors": 1}, "No loss was seen, but: 1 finding that is an error."),
+        (
+            {},
+            {"errors": 1},
+            "No transactional message was found, so there is nothing to judge. In doubt: 1 finding that is an error.",
+        ),
         (
             {Outcome.PENDING: 5, Outcome.AWAITED: 2, Outcome.EXPIRED_UNSEEN: 1, Outcome.NOT_READ: 3}
             | {Outcome.DELIVERED_AFTER_REFUSAL: 4},
@@ -173,7 +184,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
     shown = Period(**{name: figures[name] for name in Period._fields if name in figures})
     not_read, since_ns = (figures.get(name) for name in ("not_read", "not_read_since_ns"))
     read = {"not_read": not_read, "not_read_since_ns": since_ns, "unfit": figures.get("unfit", "")}
-    read["failed"] = figures.get("failed", ())
+    read |= {"failed": figures.get("failed", ()), "why": figures.get("why", "")}
     assert headline(headline_figures(counts, places, [], Names(), shown=shown, **read, **doubts)) == said
 
 

@@ -41,7 +41,8 @@ def test_a_hidden_package_is_named(tmp_path: Path, name: str) -> None:
 def test_spark_that_is_not_installed_is_named(tmp_path: Path) -> None:
     """What needs no Spark does without."""
     assert start(tmp_path, WITHOUT_SPARK).returncode == 0
-    started = start(tmp_path, WITHOUT_SPARK, "nightly", "--help")
+    assert start(tmp_path, WITHOUT_SPARK, "nightly", "--help").returncode == 0
+    started = start(tmp_path, WITHOUT_SPARK, "nightly", "--captures", "a.pcap", "--warehouse", "tables")
     assert started.returncode == 1
     assert started.stderr == (
         "msmq-replay: Spark is not installed here: pip install 'msmq-replay[local]'. Clusters bring their own.\n"

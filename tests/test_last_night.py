@@ -14,11 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, config
 
+from jobs import main
 from jobs.cli.capture_listing import Stamp, capture_files, stamps
 from jobs.cli.command import Summary
 from jobs.cli.config import Config
 from jobs.cli.spark_session import FOR_FEW_ROWS, session_settings
-from jobs.commands import nightly, unchanged_run
+from jobs.commands import nightly, status, unchanged_run
 from jobs.tables import log, publish_lock
 from jobs.tables.in_folder import InFolder
 from jobs.tables.log import Commit
@@ -61,8 +62,33 @@ def test_it_needs_no_java(orders: tuple[Path, Summary], tmp_path: Path) -> None:
     )
     assert done.returncode == 3, done.stderr  # --fail-on still counts
     assert "exit code 3: --fail-on names duplicate, which was found" in done.stderr
-    assert json.loads(done.stdout).items() >= orders[1].items()
+    said = json.loads(done.stdout)
+    assert said.items() >= orders[1].items()
+    assert (said["new_captures"], said["no_data"].partition(":")[0]) == (0, "No new capture came")
     assert "nothing new in 1 files" in done.stderr
+
+
+def test_the_status_of_a_folder_needs_no_java(
+    spark: SparkSession,
+    orders: tuple[Path, Summary],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    night = config(orders[0], CAPTURES / "orders.pcapng")
+    expected = status.run(spark, night)
+
+    def started(*_: Any, **__: Any) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("jobs.cli.spark_session.open_session", started)
+    place = ["--warehouse", str(orders[0]), "--captures", *night.captures, "--json"]
+    assert main.main(["status", *place]) == 0
+    assert json.loads(capsys.readouterr().out).items() >= expected.items()
+    assert expected["packets"]
+    assert main.main(["status", "--warehouse", str(orders[0] / "nowhere")]) == 2
+    assert main.main(["status"]) == 2
+    with pytest.raises(AssertionError, match="Spark was started"):
+        main.main(["status", "--catalog-schema", "a.b"])
 
 
 @pytest.mark.parametrize(

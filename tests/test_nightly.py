@@ -100,6 +100,7 @@ def test_a_large_night_is_a_row_of_increments(
     titles = ["ingest", "ingest, increment 2 of 3", "ingest, increment 3 of 3"]
     assert said == [one for title in titles for one in ((title, ""), ("", "1 new captures"))]
     assert all_rows(tmp_path) == all_rows(branches)
+    assert len({row["ingested_at"] for row in rows(tmp_path, "captures", without=())}) == 1
 
 
 def test_the_same_captures_again_change_nothing(spark: SparkSession, orders: tuple[Path, Summary]) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -14,17 +15,18 @@ from deltalake import DeltaTable, Field, write_deltalake
 from test_local_commits import any_rows
 from warehouses import CAPTURES, config, without_spark
 
+from jobs.cli.code_version import VERSION
 from jobs.cli.errors import JobError, UsageError
 from jobs.commands import decode, ingest, maintain, nightly, repair, replay, report, status
 from jobs.tables import local_commits, log, publish_lock
-from jobs.tables.declared import DECLARATION
+from jobs.tables.layout import DECLARATION
 from jobs.tables.own_tables import require_own
 from schemas.ingest import BOOKS, INTERNAL_CONNECTIONS, PACKETS, STREAMS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS
 from schemas.table import Table
-from schemas.tables import TABLES
+from schemas.tables import LAYOUT, TABLES
 
 COMMANDS = (nightly, ingest, decode, replay, report, maintain, repair, status)
 READING = (replay, report)
@@ -41,11 +43,27 @@ def declared_otherwise(*tables: Table) -> Callable[[Path], None]:
     return change
 
 
-def newer(warehouse: Path) -> None:
-    """Makes a warehouse of a version with a column more, a table more, and a table that is declared otherwise."""
-    declared_otherwise(STREAMS, BOOKS)(warehouse)
+def early(warehouse: Path) -> None:
+    """Puts a table into the place of packets that lacks a column which all rows have now."""
+    shutil.rmtree(warehouse / PACKETS.name)
+    columns = tuple(column for column in PACKETS if column.name != "packet_type")
+    of_then = replace(PACKETS, columns=columns)
+    local_commits.create(str(warehouse / PACKETS.name), of_then, {DECLARATION: "another"})
+
+
+def with_another_column(warehouse: Path) -> None:
+    """Makes a table with a column that this version does not have."""
+    declared_otherwise(STREAMS)(warehouse)
     DeltaTable(str(warehouse / STREAMS.name)).alter.add_columns([Field("later", "long")])
+
+
+def newer(warehouse: Path) -> None:
+    """Makes a warehouse of a later version, with a column more and a table more."""
+    with_another_column(warehouse)
     shutil.copytree(warehouse / STREAMS.name, warehouse / "later")
+    for table in (STREAMS, CAPTURES_TABLE):
+        later = {"msmq.layout": str(LAYOUT + 1), "msmq.version": "99.1.0"}
+        local_commits.set_properties(str(warehouse / table.name), later)
 
 
 def foreign(warehouse: Path) -> None:
@@ -79,8 +97,13 @@ def half(*tables: Table) -> Callable[[Path], None]:
 
 
 CHANGES: Iterable[tuple[str, Callable[[Path], None], type[JobError], str]] = (
-    ("older", declared_otherwise(PACKETS, BOOKS), JobError, "packets in .* was made by another version"),
-    ("newer", newer, JobError, "streams in .* was made by another version"),
+    (
+        "early",
+        early,
+        JobError,
+        "packets was made by a version before 1.0 .* without packet_type, which no",
+    ),
+    ("column", with_another_column, JobError, "streams was made by .* with columns that this version lacks: later"),
     ("foreign", foreign, UsageError, "verdicts in .* was not made by msmq-replay"),
     ("all foreign", all_foreign, UsageError, "captures in .* was not made by msmq-replay"),
     ("notes", notes, UsageError, "verdicts is no table of msmq-replay"),
@@ -114,6 +137,11 @@ def files(warehouse: Path) -> dict[str, str]:
     return {str(path.relative_to(warehouse)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
+def name_of(command: ModuleType) -> str:
+    """The name of a command."""
+    return command.__name__.rpartition(".")[2]
+
+
 def refuses(command: ModuleType, warehouse: Path, error: type[JobError], said: str) -> None:
     before = files(warehouse)
     assert any(log.versions(str(warehouse / table.name)) for table in TABLES)
@@ -124,7 +152,7 @@ def refuses(command: ModuleType, warehouse: Path, error: type[JobError], said: s
 
 
 @pytest.mark.parametrize(("change", "error", "said"), [pytest.param(*rest, id=name) for name, *rest in CHANGES])
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("command", COMMANDS, ids=name_of)
 def test_a_refused_command_changes_nothing(
     warehouse: Path, command: ModuleType, change: Callable[[Path], None], error: type[JobError], said: str
 ) -> None:
@@ -133,12 +161,12 @@ def test_a_refused_command_changes_nothing(
     refuses(command, warehouse, error, said)
 
 
-@pytest.mark.parametrize("command", READING, ids=lambda command: command.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("command", READING, ids=name_of)
 def test_a_command_refuses_derived_tables_of_another_version_only_where_it_reads_them(
     warehouse: Path, command: ModuleType
 ) -> None:
     declared_otherwise(MESSAGES)(warehouse)
-    refuses(command, warehouse, JobError, "messages in .* was made by another version .*: run msmq-replay repair")
+    refuses(command, warehouse, JobError, "messages in .* was made by .*: run msmq-replay repair")
     require_own(without_spark(warehouse))
 
 
@@ -151,3 +179,28 @@ def test_what_a_run_may_have_left_is_not_refused(warehouse: Path, tmp_path: Path
     require_own(without_spark(tmp_path / "begun"))
     half(VERDICTS, BOOKS)(warehouse)
     require_own(without_spark(warehouse), mends=True)
+
+
+@pytest.mark.parametrize("command", [decode, replay, report, maintain, status], ids=name_of)
+def test_a_command_that_does_not_upgrade_says_which_one_does(warehouse: Path, command: ModuleType) -> None:
+    declared_otherwise(PACKETS)(warehouse)
+    refuses(
+        command, warehouse, JobError, f"made by {VERSION} of msmq-replay: run msmq-replay nightly, which upgrades it"
+    )
+
+
+@pytest.mark.parametrize("command", [nightly, ingest, decode, replay, maintain, repair], ids=name_of)
+def test_a_newer_warehouse_is_not_written_to(warehouse: Path, command: ModuleType) -> None:
+    newer(warehouse)
+    refuses(
+        command, warehouse, JobError, f"upgraded by version 99.1.0 of msmq-replay, and this is {VERSION}: use 99.1.0"
+    )
+
+
+def test_a_newer_warehouse_is_read_as_long_as_all_columns_are_there(warehouse: Path) -> None:
+    newer(warehouse)
+    require_own(without_spark(warehouse), reads=(BOOKS,), writes=False)
+    early(warehouse)
+    local_commits.set_properties(str(warehouse / PACKETS.name), {"msmq.layout": str(LAYOUT + 1)})
+    with pytest.raises(JobError, match=r"use 99\.1\.0"):
+        require_own(without_spark(warehouse), reads=(BOOKS,), writes=False)

@@ -14,7 +14,7 @@ from jobs import main
 from jobs.cli import command, spark_output, spark_session
 from jobs.cli.code_version import VERSION
 from jobs.cli.command import Summary
-from jobs.cli.command_line import command_parser
+from jobs.cli.command_line import COMMANDS, command_parser
 from jobs.cli.config import DEFAULTS, Config
 
 
@@ -69,6 +69,50 @@ def test_a_jvm_that_does_not_start_has_its_last_lines_shown(tmp_path: Path, verb
     kept = list(tmp_path.glob("*.log"))
     assert len(kept) == (not verbose)
     assert all("no room" in file.read_text() and str(file) in done.stderr for file in kept)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "java.io.FileNotFoundException: /nowhere/.ivy2.5.2/cache/resolved-x.xml (No such file or directory)",
+        "java.io.FileNotFoundException: /nowhere/.ivy2.5.2/cache/resolved-x.xml (Permission denied)",
+        "java.nio.file.AccessDeniedException: /nowhere/.ivy2.5.2",
+    ],
+)
+def test_a_home_that_cannot_be_written_is_not_taken_for_missing_java(
+    tmp_path: Path, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho 'Exception in thread \"main\" {said}' >&2\nexit 1\n")
+    java.chmod(0o755)
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "jobs.main", "report", "--warehouse", str(tmp_path / "w")]
+    assert subprocess.run(command, check=False, env=environment).returncode == 1
+    printed = capfd.readouterr().err
+    assert "Cannot write /nowhere/.ivy2.5.2, where Spark keeps Delta Lake's jars." in printed
+    assert "spark.jars.ivy=FOLDER" in printed
+    assert "needs Java" not in printed
+
+
+_HELP_OF_ALL = """
+import sys
+sys.modules["pyspark"] = sys.modules["py4j"] = None
+from jobs import main
+from jobs.cli.command_line import COMMANDS
+for name in COMMANDS:
+    for asked in (["--help"], ["--warehouse", "w", "-h"]):
+        try:
+            main.main([name, *asked])
+        except SystemExit as ended:
+            print("code", ended.code)
+"""
+
+
+def test_the_help_of_every_command_needs_no_spark() -> None:
+    done = subprocess.run([sys.executable, "-c", _HELP_OF_ALL], capture_output=True, text=True, check=True)
+    assert done.stdout.count("code 0\n") == 2 * len(COMMANDS)
+    assert all(f"usage: msmq-replay {name} [options]" in done.stdout for name in COMMANDS)
 
 
 def test_a_jvm_that_ran_out_of_memory_is_told_with_a_cure(

@@ -11,7 +11,7 @@ from warehouses import rows
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "start-for-analysts.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-LOST, HISTORY = BLOCKS[:4], BLOCKS[4:]
+LOST, MOMENT, HISTORY = BLOCKS[:4], BLOCKS[4], BLOCKS[5:]
 
 
 @pytest.fixture
@@ -45,6 +45,13 @@ def test_five_lines_say_which_orders_were_lost(
     assert len(lost) == 21
     assert len(list(filter(None, block.splitlines()))) <= 5
     assert {engine(each) for each in LOST} == {"duckdb", "pandas", "polars", "spark"}
+
+
+def test_the_versions_of_the_last_run_are_read(
+    asked_of: Callable[[str], None], demo: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked_of(MOMENT)
+    assert capfd.readouterr().out.startswith(f"{len(rows(demo, 'outcomes'))} messages and runs of numbers")
 
 
 @pytest.mark.parametrize("block", [pytest.param(block, id=engine(block)) for block in HISTORY])

@@ -14,12 +14,15 @@ from jobs.engines.in_process import InProcess
 from jobs.tables.in_folder import InFolder
 from schemas.history import MESSAGE_HISTORY, SQL
 from schemas.ingest import INTERNAL_CONNECTIONS
+from schemas.runs import RUNS
 from schemas.table import Table
 from schemas.tables import TABLES
 from udfs.capture import stores
 from udfs.frames.derivation import Frames
 
 CAPTURES = Path(__file__).parent / "captures"
+OF_CAPTURES = tuple(table for table in TABLES if table != RUNS)
+"""The tables of which captures decide the rows."""
 
 
 def config(warehouse: Path, *captures: Path, **options: Any) -> Config:
@@ -37,7 +40,7 @@ def rows(warehouse: Path, table: str, *, without: tuple[str, ...] = ("ingested_a
     return sorted(kept, key=repr)
 
 
-def all_rows(warehouse: Path, tables: Iterable[Table] = TABLES) -> dict[str, list[dict[str, Any]]]:
+def all_rows(warehouse: Path, tables: Iterable[Table] = OF_CAPTURES) -> dict[str, list[dict[str, Any]]]:
     """What the tables say; but for the states, of which every run leaves its own."""
     states = ("first_instance", "tails", "state")
     without = {table: ("ingested_at", "uri", *(states if table == INTERNAL_CONNECTIONS else ())) for table in tables}

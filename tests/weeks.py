@@ -14,7 +14,7 @@ from warehouses import derived
 
 from jobs.simulator import demo, simulate
 from jobs.tables import local_commits
-from jobs.tables.declared import DECLARATION
+from jobs.tables.layout import DECLARATION
 from schemas.table import Table
 from schemas.tables import TABLES
 from udfs.frames.derivation import Frames, to_arrow

@@ -6,14 +6,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from jobs.cli.alarm import matched
 from jobs.cli.command_line import parse
 from jobs.cli.config import Config
 from jobs.cli.errors import JobError, first_line, known_error
 from jobs.cli.logs import log, log_as, print_result, step, warn
 from jobs.cli.spark_output import keep_output, spark_said
-from jobs.cli.summary_text import for_people
+from jobs.cli.summary_text import first_lines, for_people
+from jobs.cli.webhook import failure, payload, post
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +28,8 @@ FAIL_ON_MATCHED = 3
 _OF_A_SIGNAL = 128
 """A shell adds this to the number of the signal that ended a program."""
 STARTING = "Starting Spark"
+_TELLS_OTHERS = ("nightly", "look")
+"""The commands that others than who runs them are told of: --prometheus, --webhook."""
 
 
 class _TerminatedError(KeyboardInterrupt):
@@ -36,46 +41,53 @@ def main(name: str, run: Run, arguments: Sequence[str]) -> int:
 
     0 done, 1 failed, 2 wrong use, 3 --fail-on matched, 130 or 143 interrupted (SIGINT, SIGTERM).
     """
+    return main_alone(name, partial(on_spark, name, run), arguments)
 
-    def on_spark(config: Config) -> Summary:
-        from jobs.cli.spark_session import open_session  # noqa: PLC0415 - other commands need no Spark
 
-        with step(STARTING, 1, 2):
-            spark = open_session(f"msmq-replay {name}", verbose=config.verbose)
-        with step(name, 2, 2):
-            return run(spark, config)
+def on_spark(name: str, run: Run, config: Config) -> Summary:
+    """Starts Spark and runs one command on it."""
+    from jobs.cli.spark_session import open_session  # noqa: PLC0415 - other commands need no Spark
 
-    return main_alone(name, on_spark, arguments)
+    with step(STARTING, 1, 2):
+        spark = open_session(f"msmq-replay {name}", verbose=config.verbose)
+    with step(name, 2, 2):
+        return run(spark, config)
 
 
 def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
     """Runs one command that starts Spark itself, if at all; returns its exit code."""
     options = parse(name, arguments)
-    began = time.monotonic()
+    began, config = time.monotonic(), None
     try:
         config = Config.load(options, options["config"])
         log_as(config.log_format)
         with _ending_in_order():
             summary = run(config)
         summary["seconds"] = round(time.monotonic() - began, 1)
-        exit_code = _exit_code(summary, config)  # what it says comes before the summary
+        code = exit_code(summary, config)
+        if code == FAIL_ON_MATCHED:
+            found = ", ".join(matched(config.fail_on, summary))
+            warn(f"exit code {code}: --fail-on names {found}, which was found")
         print_result(json.dumps(summary) if config.json else for_people(summary), "The run is done, but its summary")
+        if name in _TELLS_OTHERS:
+            _tell_others(name, summary, config, code)
     except JobError as error:
-        return _tell(name, error)
+        return _tell(name, error, config)
     except KeyboardInterrupt as error:
-        exit_code = _OF_A_SIGNAL + (signal.SIGTERM if isinstance(error, _TerminatedError) else signal.SIGINT)
-        log("error", f"msmq-replay {name}: interrupted", command=name, exit_code=exit_code)
-        return exit_code
+        code = _OF_A_SIGNAL + (signal.SIGTERM if isinstance(error, _TerminatedError) else signal.SIGINT)
+        log("error", f"msmq-replay {name}: interrupted", command=name, exit_code=code)
+        return code
     except Exception as error:
         if (cause := known_error(error, spark_said())) is not None:
             cause.details = (f"{type(error).__name__}: {first_line(error)}",)
-            return _tell(name, cause)
+            return _tell(name, cause, config)
         log("error", f"msmq-replay {name}: {type(error).__name__}: {first_line(error)}", command=name, exit_code=1)
         _name_output()
+        _post_failure(name, 1, f"{type(error).__name__}: {first_line(error)}", config)
         raise
     if config.log_format == "json":
-        log("info", f"msmq-replay {name}: done", command=name, exit_code=exit_code, seconds=summary["seconds"])
-    return exit_code
+        log("info", f"msmq-replay {name}: done", command=name, exit_code=code, seconds=summary["seconds"])
+    return code
 
 
 @contextmanager
@@ -95,13 +107,33 @@ def _ending_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _tell(name: str, error: JobError) -> int:
-    """Prints an error that a person can act on, and returns the command's exit code."""
+def _tell_others(name: str, summary: Summary, config: Config, exit_code: int) -> None:
+    """Posts what was found, if that is asked for and bad, and writes figures for Prometheus.
+
+    Raises:
+        JobError: these cannot be written.
+    """
+    if config.webhook and exit_code:
+        post(config.webhook, payload(name, exit_code, matched(config.fail_on, summary), first_lines(summary), summary))
+    if config.prometheus:
+        from jobs.cli.metrics import write_metrics  # noqa: PLC0415 - few runs write them
+
+        write_metrics(config.prometheus, summary, exit_code)
+
+
+def _post_failure(name: str, exit_code: int, error: str, config: Config | None) -> None:
+    if config is not None and config.webhook and name in _TELLS_OTHERS:
+        post(config.webhook, failure(name, exit_code, error))
+
+
+def _tell(name: str, error: JobError, config: Config | None) -> int:
+    """Tells an error that a person can act on, and returns the command's exit code."""
     log("error", f"msmq-replay {name}: {error}", command=name, exit_code=error.exit_code)
     if error.details:
         for line in error.details:
             log("error", f"  {line}")
         _name_output()
+    _post_failure(name, error.exit_code, str(error), config)
     return error.exit_code
 
 
@@ -110,15 +142,8 @@ def _name_output() -> None:
         log("error", f"Spark's output is in {kept}; --verbose prints it here.")
 
 
-def _exit_code(summary: Summary, config: Config) -> int:
+def exit_code(summary: Summary, config: Config) -> int:
+    """Returns the exit code of a run with this summary: 1 if its books do not balance, 3 if --fail-on matched, or 0."""
     if summary.get("books", {}).get("unbalanced"):
         return 1
-    found = {name for name, many in summary.get("verdicts", {}).items() if many}
-    for kind in ("findings", "severities"):
-        found |= {name for name, many in summary.get(kind, {}).items() if many}
-    found |= {name for name in ("lost", "stuck", "unacknowledged") if summary.get(name)}
-    found |= {"unknown"} if summary.get("outcomes", {}).get("unknown") else set()
-    matched = [name for name in config.fail_on if name in found]
-    if matched:
-        warn(f"exit code {FAIL_ON_MATCHED}: --fail-on names {', '.join(matched)}, which was found")
-    return FAIL_ON_MATCHED if matched else 0
+    return FAIL_ON_MATCHED if matched(config.fail_on, summary) else 0

@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, Command] = {
     "look": Command(
         "read captures at once, without Spark and tables, and say what became of messages",
         (
-            *("out", "fail_on", "bodies", "overlap", "ports", "window_bytes"),
+            *("out", "out_orders", "fail_on", "monitor", "bodies", "overlap", "ports", "window_bytes"),
             *("in_memory_bytes", "decode", "reading", "scope", "report"),
         ),
         ("a.pcap b.pcapng", "/data/pcap --out today.html", "--fail-on lost a.pcap"),
@@ -38,9 +38,9 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "nightly": Command(
         "ingest, decode, replay and report, in order",
-        ("captures", "out", "fail_on", "ingest", "decode", "replay", "report"),
+        ("captures", "out", "fail_on", "monitor", "ingest", "decode", "replay", "report"),
         (
-            "--captures '/data/pcap/*.pcapng' --warehouse /data/msmq",
+            "--captures '/data/pcap/*.pcapng' --warehouse /data/msmq --fail-on anything",
             "--captures /data/pcap --catalog-schema main.msmq --fail-on duplicate,out_of_order",
         ),
     ),

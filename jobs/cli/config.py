@@ -12,16 +12,21 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Self
 
+from jobs.cli.code_version import VERSION
 from jobs.cli.errors import UsageError
 from jobs.cli.text_files import read_text
+from jobs.cli.webhook import refusal
 from schemas.ingest import Bodies
 from schemas.replay import FindingKind, Reading, Scope, Severity, Verdict
 from udfs.ingest.options import IngestOptions
 from udfs.tcp.overlap import Overlap
 
-FAIL_ON = tuple(
-    dict.fromkeys(map(str, ("lost", "stuck", "unacknowledged", "unknown", *Verdict, *FindingKind, *Severity)))
-)
+ANYTHING = "anything"
+"""The value of `fail_on` that stands for all that a person has to see."""
+OF_CAPTURES = ("no_messages", "missing_bytes", "unreadable", "no_new_captures")
+"""Values of `fail_on` that say what a run could not see."""
+OF_MESSAGES = ("lost", "stuck", "unacknowledged", "unknown", "unconfirmed")
+FAIL_ON = tuple(dict.fromkeys(map(str, (ANYTHING, *OF_MESSAGES, *OF_CAPTURES, *Verdict, *FindingKind, *Severity))))
 """The values that `fail_on` accepts."""
 DEMO = "demo"
 """The value of `scenario` that tells a story."""
@@ -74,8 +79,9 @@ def _option(default: Any, help_text: str, *, section: str = "", choices: Iterabl
     return field(default=default, metadata={"option": Option(help_text, section, tuple(map(str, choices)), **more)})
 
 
-_ingest, _decode, _replay, _maintain, _report, _simulate = (
-    partial(_option, section=name) for name in ("ingest", "decode", "replay", "maintain", "report", "simulate")
+_monitor, _ingest, _decode, _replay, _maintain, _report, _simulate = (
+    partial(_option, section=name)
+    for name in ("monitor", "ingest", "decode", "replay", "maintain", "report", "simulate")
 )
 _seconds = partial(_simulate, most=_MOST_SECONDS)
 _share = partial(_simulate, most=1)
@@ -108,12 +114,33 @@ class Config:
         "simulate: the folder of captures; dissector: the Lua file",
         metavar="PATH",
     )
+    out_orders: str = _option(
+        "",
+        "folder for lists of messages, CSV and NDJSON: those to send again, and those accepted from a suspected copy, "
+        "to check",
+        metavar="FOLDER",
+    )
     fail_on: tuple[str, ...] = _option(
         (),
-        "exit with 3 when the run found one of these: lost, stuck, unacknowledged, unknown, a verdict, a finding kind "
-        "or a severity, comma separated",
+        f"exit with 3 when the run found one of these, comma separated: {', '.join(OF_MESSAGES)}, a verdict, a finding "
+        f"kind or a severity; or when it was blind: {', '.join(OF_CAPTURES)}; {ANYTHING} stands for all that a person "
+        "has to see",
         choices=FAIL_ON,
         metavar="LIST",
+    )
+
+    prometheus: str = _monitor(
+        "",
+        "file of figures for Prometheus, which node_exporter's textfile collector reads: NAME.prom in its folder",
+        metavar="FILE",
+        reason="It is replaced at the end of nightly and look. docs/metrics.md has the metrics.",
+    )
+    webhook: str = _monitor(
+        "",
+        "URL to post JSON to if --fail-on matched or the run failed: https, or http to this machine",
+        metavar="URL",
+        reason="It may hold a secret, so give it in a file that only the run's user can read. docs/metrics.md has the "
+        "fields.",
     )
 
     bodies: str = _ingest(Bodies.DROP.value, "whether packets.raw holds message bodies", choices=Bodies)
@@ -253,17 +280,20 @@ class Config:
         values = _read(file, names) if file is not None else {}
         values |= {name: value for name, value in given.items() if name in names and value is not None}
         config = cls(**{name: _checked(name, value) for name, value in values.items()})
-        untold = [name for name in config.fail_on if name not in set(Verdict)]
+        untold = [name for name in config.fail_on if name not in {*Verdict, *OF_CAPTURES}]
         if config.reading == Reading.LITERAL and untold:
             raise UsageError(
                 f"With --reading literal, --fail-on cannot match {', '.join(untold)}: that reading judges arrivals, so "
-                f"only verdicts can match. Leave the others out, or use --reading {Reading.CONFORMANT}."
+                f"only verdicts and {', '.join(OF_CAPTURES)} can match. Leave the others out, or use "
+                f"--reading {Reading.CONFORMANT}."
             )
         if config.names == "hash" and len(config.hiding_key or b"") < _SHORTEST_KEY:
             raise UsageError(
                 f"To hash names, set {_KEY_VARIABLE} in the environment to a secret of at least {_SHORTEST_KEY} bytes, "
                 "the same every night."
             )
+        if config.webhook and (why := refusal(config.webhook)):
+            raise UsageError(why)
         return config
 
     @property
@@ -281,6 +311,7 @@ class Config:
             split_bytes=self.split_bytes,
             window_bytes=self.window_bytes,
             hiding_key=self.hiding_key,
+            release=VERSION,
         )
 
 

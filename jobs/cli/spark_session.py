@@ -58,6 +58,10 @@ _PRIVATE = {
     "spark.connect.grpc.binding.address": _LOOPBACK,
 }
 """Settings of a Spark that is only this process's own: nothing else may speak to it, also no other user."""
+_IVY_NOT_WRITTEN = re.compile(
+    r"(?:FileNotFoundException|AccessDeniedException|FileSystemException|IOException): .*?(\S*\.ivy2[^/\s]*)"
+)
+"""What the JVM says where it cannot write to the folder of jars in the user's home directory."""
 _LOCAL = re.compile(r"local(\[.*\])?")
 _JVM_ENDS_WITHIN_S = 20
 _DELTA = {
@@ -182,10 +186,7 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
-        failure = JobError(
-            "Spark could not start. It needs Java 17 or later (JAVA_HOME). Its first start also needs a Maven "
-            "repository with Delta Lake's jars (or set spark.jars.ivySettings, or copy the jars and set spark.jars)."
-        )
+        failure = JobError(_why_not_started(spark_said()))
         failure.details = tuple(spark_said().splitlines()[-_LAST_LINES:])
         raise failure from error
     try:
@@ -196,6 +197,20 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
         package = spark_defaults()[_PACKAGES]
         raise JobError(f"Spark was started without Delta Lake: add --packages {package} to spark-submit.") from error
     return spark
+
+
+def _why_not_started(said: str) -> str:
+    """Returns why Spark could not start, by what its JVM said, and what to do."""
+    if not (found := _IVY_NOT_WRITTEN.search(said)):
+        return (
+            "Spark could not start. It needs Java 17 or later (JAVA_HOME). Its first start also needs a Maven "
+            "repository with Delta Lake's jars (or set spark.jars.ivySettings, or copy the jars and set spark.jars)."
+        )
+    return (
+        f"Cannot write {found[1]}, where Spark keeps Delta Lake's jars. Give this user a home directory that can be "
+        "written (or set HOME, if the user has none), or choose another folder for them: "
+        "PYSPARK_SUBMIT_ARGS='--conf spark.jars.ivy=FOLDER pyspark-shell'."
+    )
 
 
 def _end_jvm(process: int, folder: Path) -> None:

@@ -10,6 +10,10 @@ from schemas.outcomes import DELIVERED
 
 _COLUMN = 22
 _MOST_NAMED = 6
+_MOST_LABELS = 3
+_LONGEST_LABEL = 60
+_ENOUGH = 3
+"""Lines of the worst incident that are enough to act on."""
 _FIRST = (
     *("unread_frames", "outcomes", "accepted_not_read_messages", "unanswered_pings", "unfit_captures", "incidents"),
     *("findings", "verdicts", "messages", "captures"),
@@ -26,6 +30,10 @@ _IN_OTHERS = {
     "stuck",
     "unacknowledged",
     "confirmed",
+    "unconfirmed",
+    "unjudged",
+    "newest_captures",
+    "new_captures",
     "accepted_not_read_since",
     "period",
     "senders",
@@ -50,10 +58,12 @@ def for_people(summary: Mapping[str, Any]) -> str:
     """
     keys = [key for key in summary if key not in (_IN_OTHERS if "headline" in summary else {"books", "seconds"})]
     report, tables = summary.get("report") or "", summary.get("tables")
-    shown_apart = {"headline", "report"} | ({"tables"} if tables and report.startswith(f"{tables}/") else set())
+    shown_apart = {"headline", "report", "no_data"} | (
+        {"tables"} if tables and report.startswith(f"{tables}/") else set()
+    )
     keys = [key for key in keys if key not in shown_apart]
     keys = sorted(keys, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
-    lines = [printable(line) for line in summary.get("headline", "").splitlines()] + _what_happened(summary)
+    lines = _headline(summary) + _what_happened(summary)
     lines += _line_of_books(summary.get("books", {}))
     for key in keys:
         text = _LINES.get(key, _plain)(summary[key], summary)
@@ -66,6 +76,20 @@ def for_people(summary: Mapping[str, Any]) -> str:
     if report:
         lines.append(f"{'report':<{_COLUMN}}{printable(report)}")
     return "\n".join(lines)
+
+
+def first_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Returns the lines to act on: the headline; of the worst incident which messages, where, why and what to do."""
+    return [*_headline(summary), *_what_happened(summary)[:_ENOUGH]]
+
+
+def _headline(summary: Mapping[str, Any]) -> list[str]:
+    """Returns the lines of the headline, after what says that the newest captures show nothing.
+
+    Where nothing was judged at all, the headline says why.
+    """
+    no_data = summary.get("no_data", "") if any(summary.get("verdicts", {}).values()) else ""
+    return [printable(line) for line in (no_data, *summary.get("headline", "").splitlines()) if line]
 
 
 def _line_of_books(books: Mapping[str, int]) -> list[str]:
@@ -118,7 +142,7 @@ def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
 def _not_read(messages: int | None, summary: Mapping[str, Any]) -> str:
     """Returns how many messages were accepted and not read yet, and since when; says so where nothing reports it."""
     if messages is None:
-        return "not reported" if summary.get("outcomes") else ""
+        return "not reported: no FinalAck was asked for, or none was captured" if summary.get("outcomes") else ""
     return f"{messages:,} since {summary['accepted_not_read_since']}" if messages else "0"
 
 
@@ -173,21 +197,27 @@ def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
 def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -> list[str]:
     """Returns what is said of an incident: three lines to act on, then the rest.
 
-    They say what became of messages, where and since when; why, by the gravest finding, and which connections `failed`;
-    and what to do.
+    They say what became of which messages, by their labels, where and since when; why, by the gravest finding, and
+    which connections `failed`; and what to do.
     """
     named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident)) or incident["outcome"]
     queues = ", ".join(incident["destination_queues"]) or "a queue that is not named"
     is_unanswered = bool(incident["unacknowledged"] or incident["unknown"])
     is_unanswered |= incident["cause"] == Cause.REFUSED_FOR_CAUSE
     ended = incident["ended_at"]
-    end = {None: "not known whether it goes on: last seen", True: "not over: last seen", False: "over since"}
+    end = {
+        None: "not known whether it goes on: last seen",
+        True: "not over when the captures end: last seen",
+        False: "over since",
+    }
     began = incident["began_at"] or "no time known"
-    lines = [f"{named}, {_machines(incident)}, to {queues}, since {began}, {end[incident['ongoing']]} {ended}"]
+    which = f" ({_labels(incident['labels'])})" if incident.get("labels") else ""
+    lines = [f"{named}{which}, {_machines(incident)}, to {queues}, since {began}, {end[incident['ongoing']]} {ended}"]
     found = [_without_advice(sentence, incident["advice"]) for sentence in incident.get("findings", ())]
     lines.append(f"Why: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
     places = ", ".join(map(_called, incident["go_to"]))
-    todo = [f"Go to {places}." if places else "", incident["advice"]]
+    role = ", the receiver" if {one["address"] for one in incident["go_to"]} == {*incident["receivers"]} else ""
+    todo = [f"Go to {places}{role}." if places else "", incident["advice"]]
     lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
     lines += [f"Found: {sentence}" for sentence in ([incident["explanation"], *found[1:]] if found else [])]
     machines = [_machine(one, rules_alone=is_unanswered) for one in incident["addresses"]]
@@ -199,6 +229,14 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
         lines.append(f"{since}: {many:,} {'message' if many == 1 else 'messages'} ({each}); {report} lists them")
     lines += _proof(incident.get("proof", ()), _ARRIVED if is_unanswered else {})
     return [printable(line) for line in lines]
+
+
+def _labels(labels: Sequence[str]) -> str:
+    """Returns the first labels of messages, in quotes and not too long, and whether there are others."""
+    named = [
+        f'"{one}"' if len(one) <= _LONGEST_LABEL else f'"{one[:_LONGEST_LABEL]}…"' for one in labels[:_MOST_LABELS]
+    ]
+    return f"{', '.join(named)}{' and others' if len(labels) > _MOST_LABELS else ''}"
 
 
 def _without_advice(text: str, advice: str) -> str:
@@ -257,7 +295,8 @@ def _outcomes(counts: Mapping[str, int], summary: Mapping[str, Any]) -> str:
     named, confirmed = ", ".join(_named(outcome, many) for outcome, many in counts.items()), summary.get("confirmed", 0)
     delivered = sum(many for outcome, many in counts.items() if outcome in DELIVERED)
     if not confirmed and delivered:
-        return f"{named}, by the rules: none of them confirmed by the receiver"
+        by_rules = re.sub(r"\bdelivered(?=,|$)", "accepted by the rules", named)
+        return f"{by_rules}; none of them confirmed by the receiver"
     if confirmed < delivered:
         return f"{named}; {confirmed:,} of {delivered:,} delivered confirmed by the receiver"
     return named
@@ -278,6 +317,12 @@ def _unread(captures: Sequence[str], _: Mapping[str, Any]) -> str:
     return "\n".join(_first([printable(one) for one in captures]))
 
 
+def _orders(orders: Mapping[str, Any], _: Mapping[str, Any]) -> str:
+    """Returns where the lists for the back office are, and how many messages they have."""
+    lists = f"{orders['send_again']:,} messages to send again, {orders['check_accepted']:,} to check"
+    return f"{lists}: {printable(orders['folder'])}"
+
+
 _LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "unread_frames": _unread,
     "outcomes": _outcomes,
@@ -286,4 +331,5 @@ _LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "findings": _findings,
     "incidents": _incidents,
     "unfit_captures": _unfit,
+    "orders": _orders,
 }

@@ -17,8 +17,8 @@ NOT_TOLD = (
 WAITS = "The receiver refuses the pending ones until what comes before them arrives."
 """Explains to a reader that messages are pending."""
 UNCONFIRMED = (
-    "The captures hold no acknowledgment of them: only the sender's outgoing queue, or a capture of the way back, can "
-    "tell whether they arrived."
+    "The captures hold no acknowledgment of these messages: only the sender's outgoing queue, or a capture of the way "
+    "back, can tell whether they arrived."
 )
 """Explains to a reader that no message is confirmed."""
 _WORDS = {
@@ -28,7 +28,7 @@ _WORDS = {
     Outcome.NEVER_SEEN: "never seen",
     Outcome.REFUSED_FOR_CAUSE: "refused by the receiver",
 }
-_TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
+TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
 """Outcomes of messages that an acknowledgment could confirm."""
 _MACHINES = 3
 """Machines that the headline names."""
@@ -80,6 +80,8 @@ class Figures(NamedTuple):
     """Says why, where no message was judged."""
     undecided: int
     """Messages that were lost, though nothing tells which: no clock that is compared."""
+    why: str
+    """Says why the receiver of the worst incident acknowledged nothing."""
 
 
 def second(ns: int) -> str:
@@ -121,6 +123,8 @@ def headline_figures(
     passing_through: int,
     errors: int,
     unfit: str = "",
+    why: str = "",
+    cause: str = "",
     failed: Sequence[str] = (),
 ) -> Figures:
     """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
@@ -131,7 +135,8 @@ def headline_figures(
     None where that is not reported; `unjudged` are transactional messages without a verdict that were not
     `passing_through`; `errors` are findings of that severity. `unfit` is a sentence on captures from which nothing
     could be judged: then it is said in place of all doubts. `failed` are sentences on machines that could not connect:
-    the first comes first where no message was judged.
+    the first comes first where no message was judged, and `why` says in which situation that is. `cause` says
+    why the receiver of the worst incident acknowledged nothing.
     """
     stuck, undecided = places["stuck"], places["undecided"]
     doubts = (
@@ -168,7 +173,9 @@ def headline_figures(
     more = len(machines) - _MACHINES
     to_go = ", ".join(called) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
     nothing_judged = (
-        "" if sum(outcomes.values()) else unfit or " ".join([*failed[:1], _nothing(passing_through, unread)])
+        ""
+        if sum(outcomes.values()) or unjudged
+        else unfit or " ".join([*failed[:1], _nothing(passing_through, unread, why)])
     )
     return Figures(
         lost,
@@ -182,11 +189,12 @@ def headline_figures(
         stuck_where,
         unacknowledged_where,
         _resent(places["resent"], unacknowledged),
-        _sure(shown, sum(outcomes.get(outcome, 0) for outcome in _TO_CONFIRM), confirmed),
+        _sure(shown, sum(outcomes.get(outcome, 0) for outcome in TO_CONFIRM), confirmed),
         confirmed,
         to_go,
         nothing_judged,
         undecided,
+        cause,
     )
 
 
@@ -195,7 +203,7 @@ def _resent(resent: int, unacknowledged: int) -> str:
     if not resent:
         return ""
     still = "" if resent == unacknowledged else f" {resent:,} of"
-    return f"; the sender still sends{still} {one_or_many(unacknowledged, 'it', 'them')} again"
+    return f"; the sender still sends{still} {one_or_many(unacknowledged, 'it', 'them')} again when the captures end"
 
 
 def _sure(shown: Period, accepted: int, confirmed: int) -> str:
@@ -211,14 +219,15 @@ def _sure(shown: Period, accepted: int, confirmed: int) -> str:
     return f"{line[0].upper()}{line[1:]}." if line else ""
 
 
-def _nothing(passing_through: int, unread: Sequence[str]) -> str:
+def _nothing(passing_through: int, unread: Sequence[str], why: str) -> str:
     found = "No transactional message was found"
     if passing_through:
         were = counted(passing_through, "transactional message was", "transactional messages were")
         found = f"{were} on the way to another queue manager"
     more = f" (and of {counted(len(unread) - 1, 'more capture')})" if len(unread) > 1 else ""
     first = f"{unread[0]}{more}. " if unread and not passing_through else ""
-    return f"{first}{found}, so there is nothing to judge."
+    next_step = f" {why}" if why and not (passing_through or unread) else ""
+    return f"{first}{found}, so there is nothing to judge.{next_step}"
 
 
 def _present(figures: Iterable[Figure]) -> list[Figure]:
@@ -244,6 +253,8 @@ def headline(figures: Figures) -> str:
         said.append(f"{unacknowledged:,} {were} never acknowledged{figures.unacknowledged_where}{figures.resent}.")
     if not said:
         said.append(nothing_lost(figures))
+    if figures.why:
+        said.append(f"{figures.why}.")
     if figures.machines:
         said.append(f"Go to {figures.machines}.")
     beside = f"Also: {_list(figures.beside)}." if figures.beside else ""
@@ -258,10 +269,11 @@ def nothing_lost(figures: Figures) -> str:
             f"{figures.undecided:,} {were} lost; which machine's is not known: nothing compares the clocks of these "
             f"captures. In doubt: {_list(figures.doubts)}."
         )
+    if figures.nothing_judged:
+        besides = f" In doubt: {_list(figures.doubts)}." if figures.doubts else ""
+        return f"{figures.nothing_judged}{besides}"
     if figures.doubts:
         return f"No loss was seen, but: {_list([*figures.doubts, *figures.waiting])}."
-    if figures.nothing_judged:
-        return figures.nothing_judged
     if figures.waiting:
         so_far = "Nothing was lost" if figures.confirmed else "No loss was seen"
         return f"{so_far} so far, but: {_list(figures.waiting)}. {WAITS}"

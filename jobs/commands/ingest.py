@@ -22,7 +22,7 @@ from jobs.tables.own_tables import require_own
 from jobs.tables.places import open_warehouse
 from jobs.tables.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES
-from schemas.tables import INGESTED
+from schemas.tables import KEPT
 from udfs.frames.engine import Row
 from udfs.frames.parallel import run_in_parallel
 from udfs.ingest import flow
@@ -35,7 +35,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     """Reads new captures and returns the summary."""
     files = capture_files(config.captures)
     warehouse = open_warehouse(spark, config)
-    require_own(warehouse)
+    require_own(warehouse, upgrades=True)
     with in_memory.hold(warehouse, config, stamps(files)) as (locked, lock):
         step(locked, config, files)
         lock.end_step()
@@ -50,9 +50,9 @@ def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[
     Raises:
         JobError: files changed in every attempt, or another version made the tables.
     """
-    new = find_new(warehouse, config, files)
+    new, at = find_new(warehouse, config, files), None
     for increment in new.increments:
-        take_in(warehouse, config, new.files, increment)
+        at = take_in(warehouse, config, new.files, increment, at)
     return new.files
 
 
@@ -67,7 +67,7 @@ class New(NamedTuple):
 
 def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
     """Creates tables that are not there, and finds the captures whose content `captures` lacks."""
-    run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*INGESTED, BOOKS))
+    run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*KEPT, BOOKS))
     found = stamps(files)
     known = OnSpark(warehouse)
     ingested = known.collect(rows=known.read(CAPTURES, *AS_INGESTED))["rows"]
@@ -79,28 +79,35 @@ def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
     return New(found, in_memory.increments(warehouse, config, captures))
 
 
-def take_in(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], captures: Sequence[Row]) -> None:
+def take_in(
+    warehouse: Warehouse,
+    config: Config,
+    files: Mapping[str, Stamp],
+    captures: Sequence[Row],
+    ingested_ns: int | None = None,
+) -> int | None:
     """Reads captures into the tables, and starts over without those of which the file changed meanwhile.
+
+    Returns when the run wrote its first captures: `ingested_ns`, if it has written some before.
 
     Raises:
         JobError: files changed in every attempt.
     """
     for _ in range(_ATTEMPTS):
         if not captures:
-            return
+            return ingested_ns
         size = sum(row["content_bytes"] for row in captures)
         progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
         read = [row["uri"] for row in captures]
         engine = OnSpark(warehouse, 0 < in_memory.limit(warehouse, config) >= size)
         try:
-            flow.ingest(engine, rank(captures), config.ingest, partial(_require_unchanged, files, read))
+            unchanged = partial(_require_unchanged, files, read)
+            return flow.ingest(engine, rank(captures), config.ingest, unchanged, ingested_ns)
         except flow.LateError as error:
             raise JobError(str(error)) from error
         except ChangedError as error:
             warn(f"ingest: {error}")
             captures = [row for row in captures if row["uri"] not in error.files]
-        else:
-            return
     raise JobError(f"ingest was begun {_ATTEMPTS} times, and files changed each time: run it again.")
 
 

@@ -48,6 +48,9 @@ def run(config: Config) -> Summary:
             _write_report(engine, config, names)
         found = with_names(summary(engine, "", names), names)
         del found["tables"]
+        found["new_captures"] = sum(found["captures"].values())
+        if config.out_orders:
+            found["orders"] = _write_orders(engine, config.out_orders)
         found |= {"report": config.out} if config.out else {}
         return found | ({"rows": _rows(engine)} if config.json else {})
 
@@ -76,6 +79,13 @@ def _write_report(engine: InProcess, config: Config, names: Names) -> None:
     from jobs.report_page.render import render  # noqa: PLC0415
 
     write_text(config.out, render(page.values(engine, config, "", names), names=names))
+
+
+def _write_orders(engine: InProcess, folder: str) -> Summary:
+    """Writes the lists for the back office; what makes them is imported only where they are asked for."""
+    from jobs.commands.orders import write_orders  # noqa: PLC0415
+
+    return write_orders(engine, folder)
 
 
 def _rows(engine: InProcess) -> dict[str, list[dict[str, Any]]]:

@@ -1,6 +1,7 @@
 """Runs ingest, decode, replay and report in order."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import cast
 
 from pyspark.sql import SparkSession
@@ -13,6 +14,7 @@ from jobs.cli.logs import step
 from jobs.cli.names import Names
 from jobs.cli.spark_session import StartingSession, open_session, starts_own_jvm
 from jobs.commands import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
+from jobs.commands.record_run import record
 from jobs.commands.summary import summary, with_names
 from jobs.engines.on_spark import engine_of
 from jobs.tables.declared import string_literal
@@ -25,16 +27,21 @@ _STEPS = 5  # with the start of Spark
 
 def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None = None) -> Summary:
     """Runs one night under the publish lock; returns its summary. `files`: the captures, if they are listed already."""
-    files = _list(config) if files is None else files
-    names = Names.read(config.names_file)
+    summary, _ = _night(spark, config, _list(config) if files is None else files)
+    return summary
+
+
+def _night(spark: SparkSession, config: Config, files: Mapping[str, Stamp]) -> tuple[Summary, int]:
+    """Runs one night; returns its summary, which another run without new captures has too, and how many are new."""
+    began_at, names = datetime.now(UTC), Names.read(config.names_file)
     warehouse = open_warehouse(spark, config)
-    require_own(warehouse)
+    require_own(warehouse, upgrades=True)
     starting = spark if isinstance(spark, StartingSession) else None
     with in_memory.hold(warehouse, config, files) as (held, lock):
         with step("ingest", 1 if starting else 2, _STEPS):
             new = ingest.find_new(held, config, list(files))
             first, *others = new.increments or [()]
-            ingest.take_in(held, config, new.files, first)
+            at = ingest.take_in(held, config, new.files, first)
             # If it is killed, a night that needs no tasks is begun again, which is cheaper.
             end_step = lock.end_step if starting is None or others else lambda: None
             end_step()
@@ -46,7 +53,7 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
             of = f", increment {number} of {len(new.increments)}"
             end_step()
             with step(f"ingest{of}", 2, _STEPS):
-                ingest.take_in(held, config, new.files, increment)
+                at = ingest.take_in(held, config, new.files, increment, at)
                 end_step()
             replayed = _derive(held, config, end_step, of)
         if replayed.local is None:
@@ -60,9 +67,11 @@ def run(spark: SparkSession, config: Config, files: Mapping[str, Stamp] | None =
                 create_names_view(held, names)
         place = report.destination(held, config)
         found |= {} if place is None else {"report": place}
+        many = sum(map(len, new.increments))
+        record(held, config, lock.run, began_at, found | {"new_captures": many})
         if not found["books"]["unbalanced"]:
             unchanged_run.remember(held, config, new.files, found)
-    return found
+    return found, many
 
 
 def _derive(held: Warehouse, config: Config, end_step: Callable[[], None], of: str = "") -> Warehouse:
@@ -92,9 +101,21 @@ def main(arguments: Sequence[str]) -> int:
 
     def night(config: Config) -> Summary:
         files = _list(config)
-        return unchanged_run.recall(config, files) or run(_start(config, files), config, files)
+        if (found := unchanged_run.recall(config, files)) is not None:
+            return found | _nothing_new(found, files)
+        found, new_captures = _night(_start(config, files), config, files)
+        return found | ({"new_captures": new_captures} if new_captures else _nothing_new(found, files))
 
     return command.main_alone("nightly", night, arguments)
+
+
+def _nothing_new(summary: Summary, files: Mapping[str, Stamp]) -> Summary:
+    """Returns what a summary says in addition where no capture is new: the night saw nothing."""
+    read = f"{len(files):,} files are there, and all were read before" if files else "no file is there"
+    newest = (summary.get("period") or {}).get("last")
+    until = f" What follows ends at {newest}." if newest else ""
+    ask = "Look whether the capturing machine still writes captures, and whether this is the folder."
+    return {"new_captures": 0, "no_data": f"No new capture came: {read}. {ask}{until}"}
 
 
 def _list(config: Config) -> Mapping[str, Stamp]:
@@ -105,7 +126,7 @@ def _start(config: Config, files: Mapping[str, Stamp]) -> SparkSession:
     """Starts Spark, for a night that needs no tasks while its captures are read."""
     name, warehouse = "msmq-replay nightly", open_warehouse(None, config)
     if not warehouse.needs_spark:
-        require_own(warehouse)
+        require_own(warehouse, upgrades=True)
         if starts_own_jvm() and in_memory.needs_no_tasks(warehouse, config, files):
             return cast(SparkSession, StartingSession(name, verbose=config.verbose))
     with step(STARTING, 1, _STEPS):

@@ -12,6 +12,7 @@ from schemas.outcomes import Outcome, count_column
 from schemas.replay import FindingKind
 from udfs.frames.engine import Engine, T
 from udfs.replay.fitness.amiss import cut_short
+from udfs.replay.fitness.nothing import why_nothing
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.report.findings import found_alone
 from udfs.report.flow import REPORTED, Few, collect, read_few
@@ -30,6 +31,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         raise UsageError(f"The tables hold no session {', '.join(unknown)}.")
     rows = collect(engine, few, _since(config, few), config.session)
     numbers = arrange.numbers(rows)
+    captures, failed = few["captures"].to_dicts(), found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
     figures = headline_figures(
         {outcome: numbers[count_column(outcome)] for outcome in Outcome},
         rows["places"],
@@ -40,8 +42,9 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         not_read=rows[NOT_READ],
         not_read_since_ns=rows[SINCE],
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
-        unfit="" if numbers["messages"] else cut_short(few["captures"].to_dicts()),
-        failed=found_alone(few["findings"], FindingKind.CANNOT_CONNECT),
+        unfit="" if numbers["messages"] else cut_short(captures),
+        why="" if numbers["messages"] else why_nothing(captures, has_failed=bool(failed)),
+        failed=failed,
     )
     return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,

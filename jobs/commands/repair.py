@@ -23,7 +23,7 @@ from schemas.ingest import CAPTURES, PACKETS
 def run(spark: SparkSession, config: Config) -> Summary:
     """Brings all tables up to date; returns what was rolled back and derived, and the counts of the tables."""
     warehouse = open_warehouse(spark, config)
-    require_own(warehouse, mends=True)
+    require_own(warehouse, upgrades=True, mends=True)
     warehouse.require(CAPTURES, "ingest")
     warehouse.require(PACKETS, "ingest")
     files = capture_files(config.captures) if config.captures else []

@@ -41,7 +41,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         UsageError: registered tables have no folder, and `--out` is not given.
     """
     warehouse = open_warehouse(spark, config)
-    require_own(warehouse, reads=_TABLES)
+    require_own(warehouse, reads=_TABLES, writes=False)
     place = destination(warehouse, config)
     if place is None:
         raise UsageError("Say where the report goes: --out FILE. Registered tables have no folder for it.")

@@ -1,11 +1,17 @@
-"""Reports what was read, what is pending, who is writing, and what failed and why; needs no lock."""
+"""Reports what was read, what is pending, who is writing, and what failed and why; needs no lock.
 
-from typing import Any
+Where the tables are in a folder, it needs no Spark.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 import polars as pl
 from pyspark.sql import SparkSession
 
-from jobs.cli.capture_listing import capture_files
+from jobs.cli import command
+from jobs.cli.capture_listing import capture_files, most_messages
 from jobs.cli.command import Summary
 from jobs.cli.config import Config
 from jobs.commands import decode, reconcile
@@ -16,7 +22,7 @@ from jobs.tables.lock_state import Derived, LockState
 from jobs.tables.own_tables import require_own
 from jobs.tables.places import open_warehouse
 from jobs.tables.provenance import out_of_date
-from jobs.tables.warehouse import Warehouse
+from jobs.tables.warehouse import Memory, Warehouse
 from schemas.ingest import BOOKS, CAPTURES
 from schemas.messages import DECODED_TABLES
 from schemas.table import Table
@@ -36,10 +42,12 @@ def run(spark: SparkSession, config: Config) -> Summary:
     With `--captures`, `pending` counts files whose name is in no row of `captures`.
     """
     warehouse = open_warehouse(spark, config)
-    require_own(warehouse, reads=(BOOKS,))
+    require_own(warehouse, reads=(BOOKS,), writes=False)
     warehouse.require(CAPTURES, "ingest")
     lock = publish_lock.read_state(warehouse)
-    engine = engine_of(warehouse)
+    # Counting takes little memory, however many the rows are.
+    memory = Memory(most_messages(config.in_memory_messages)) if not warehouse.needs_spark else None
+    engine = engine_of(replace(warehouse, local=memory))
     captures = engine.collect(captures=engine.read(CAPTURES))["captures"]
     return ingest_summary(engine, warehouse.place) | {
         "first_captured_at": _text(captures["first_captured_at"].min()),
@@ -48,6 +56,17 @@ def run(spark: SparkSession, config: Config) -> Summary:
         "pending": _pending(warehouse, config, lock.derived if lock else {}, captures["uri"]),
         "runs": [] if lock is None or lock.is_released else [f"{lock.owner}: {_state(warehouse, lock, config)}"],
     }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; starts Spark only where the tables need it."""
+
+    def state(config: Config) -> Summary:
+        if open_warehouse(None, config).needs_spark:
+            return command.on_spark("status", run, config)
+        return run(cast(SparkSession, None), config)
+
+    return command.main_alone("status", state, arguments)
 
 
 def _pending(warehouse: Warehouse, config: Config, derived: Derived, known: pl.Series) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from jobs.cli.names import Names
-from jobs.commands.headline import NOT_TOLD, Period, headline, headline_figures, second
+from jobs.commands.headline import NOT_TOLD, TO_CONFIRM, Period, headline, headline_figures, second
 from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, MESSAGES
@@ -17,17 +17,21 @@ from udfs.frames.derivation import ONE
 from udfs.frames.engine import Engine, T
 from udfs.replay.fitness.amiss import cut_short
 from udfs.replay.fitness.counts import with_amiss
-from udfs.replay.incidents.advice import machines_of
+from udfs.replay.fitness.nothing import why_nothing
+from udfs.replay.incidents.advice import in_short, machines_of
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
+from udfs.replay.words import one_or_many
 from udfs.report.findings import found_alone, sentences_by_incident
 from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, read_few
+from udfs.report.labels import OF_LABELS, first_labels, labels_of
 from udfs.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
-from udfs.report.period import captured
+from udfs.report.period import captured, of_last_run
 from udfs.report.rows import SEVERITIES, Row
 from udfs.report.summary import (
     kinds_by_severity,
     lost_by,
     machines_to_blame,
+    newest_captures,
     sums_of_sessions,
     unread_frames,
     unrepaired_incidents,
@@ -70,15 +74,28 @@ def summary(engine: Engine[T], place: str, names: Names | None = None) -> dict[s
 def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, Any]:
     """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`.
 
+    `unconfirmed` counts the messages that were accepted, wait or are in doubt and that no acknowledgment confirms.
     `accepted_not_read_messages` is None where that is not reported. `period`, `senders` and `queues` are those that the
-    captures show. `lost_by` names the senders and queues with most lost messages, `worst_incidents` tells what
-    happened, where to go and what to do, the worst first, and `findings_by_severity` counts the kinds of each severity.
+    captures show; `newest_captures` says what those of the last run that brought any hold and lack, and `no_data` is a
+    sentence where they hold no message. `lost_by` names the senders and queues with most lost messages,
+    `worst_incidents` tells what happened, where to go and what to do, the worst first, and `findings_by_severity`
+    counts the kinds of each severity.
+
     Under the literal reading, which tells none of this, the headline says so, and `lost` and `stuck` are None.
     """
     few = read_few(engine, *SUMMARIZED, CAPTURES)
     sums, incidents = sums_of_sessions(few["sessions"]), few["incidents"]
+    newest = _newest(few["captures"])
     if not sums["is_told"]:
-        return {"headline": NOT_TOLD, "outcomes": {}, "lost": None, "lost_by": [], "stuck": None, "severities": {}}
+        untold: dict[str, Any] = {
+            "headline": NOT_TOLD,
+            "outcomes": {},
+            "lost": None,
+            "lost_by": [],
+            "stuck": None,
+            "severities": {},
+        }
+        return untold | newest
     harm = engine.read(
         OUTCOMES,
         *QUEUE,
@@ -98,8 +115,10 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         by_severity[one["severity"]][one["kind"]] = one["count"]
     severities = {severity: sum(kinds.values()) for severity, kinds in by_severity.items()}
     outcomes = {outcome.value: sums[count_column(outcome)] for outcome in Outcome}
+    is_judged, captures = any(outcomes.values()), few["captures"].to_dicts()
     shown = Period(*captured(few["captures"]), sums["senders"], sums["queues"])
     failed = found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
+    worst = unrepaired_incidents(incidents)
     figures = headline_figures(
         outcomes,
         where,
@@ -114,10 +133,13 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         unjudged=sums["unjudged"],
         passing_through=sums["passing_through"],
         errors=severities[Severity.ERROR.value],
-        unfit="" if any(outcomes.values()) else cut_short(few["captures"].to_dicts()),
+        unfit="" if is_judged else cut_short(captures),
+        why="" if is_judged else why_nothing(captures, has_failed=bool(failed)),
+        cause=in_short(Cause(worst[0]["cause"])) if worst else "",
         failed=failed,
     )
     found = sentences_by_incident(few["findings"])
+    labels = _labels(engine, incidents, [one["incident_id"] for one in worst])
     taken = accepted_by_sender(incidents, accepted_since(engine, incidents, few[COPIES]))
     return {
         "headline": headline(figures),
@@ -127,6 +149,8 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "stuck": where["stuck"],
         "unacknowledged": where["unacknowledged"],
         "confirmed": sums["confirmed"],
+        "unconfirmed": sum(outcomes[outcome] for outcome in TO_CONFIRM) - sums["confirmed"],
+        "unjudged": sums["unjudged"],
         NOT_READ: sums[NOT_READ],
         SINCE: _second(sums[f"{SINCE}_ns"]),
         "period": {"first": _second(shown.first_ns), "last": _second(shown.last_ns)},
@@ -135,11 +159,35 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "severities": {name: count for name, count in severities.items() if count},
         "findings_by_severity": {name: counts for name, counts in by_severity.items() if counts},
         "worst_incidents": [
-            _told(one, taken) | {"findings": found.get(one["incident_id"], [])}
-            for one in unrepaired_incidents(incidents)
+            _told(one, taken)
+            | {"findings": found.get(one["incident_id"], []), "labels": labels.get(one["incident_id"], [])}
+            for one in worst
         ],
         "failed_connections": failed,
         "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS),
+    } | newest
+
+
+def _labels(engine: Engine[T], incidents: pl.DataFrame, told: list[str]) -> dict[str, list[str]]:
+    """Returns the first labels of these incidents; one more than LABELS where there are others."""
+    scopes = incidents.filter(pl.col("incident_id").is_in(told)).select("scope_key").unique()
+    if scopes.is_empty():
+        return {}
+    outcomes = engine.join(engine.read(OUTCOMES, *OF_LABELS), scopes, ["scope_key"], "semi")
+    near = incidents.select("scope_key", "tx_sequence_id", "incident_id").join(scopes, on="scope_key", how="semi")
+    found = engine.gather(labels_of, outcomes=outcomes, incidents=near)[ONE]
+    return dict(first_labels(found).group_by("incident_id", maintain_order=True).agg("label").iter_rows())
+
+
+def _newest(captures: pl.DataFrame) -> dict[str, Any]:
+    """Returns `newest_captures` and, where they hold no message, `no_data`: what they hold instead."""
+    found = newest_captures(captures)
+    if found["messages"]:
+        return {"newest_captures": found}
+    many = one_or_many(found["captures"], "The newest capture holds", f"The newest {found['captures']:,} captures hold")
+    return {
+        "newest_captures": found,
+        "no_data": f"{many} no message. {why_nothing(of_last_run(captures).to_dicts())}",
     }
 
 

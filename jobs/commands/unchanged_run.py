@@ -26,7 +26,7 @@ from schemas.tables import TABLES
 from udfs.msmq.pseudonyms import pseudonymize
 
 _NAME = "last_night.json"
-_NO_EFFECT = ("json", "log_format", "verbose", "fail_on", "claim_seconds")
+_NO_EFFECT = ("json", "log_format", "verbose", "fail_on", "prometheus", "webhook", "out_orders", "claim_seconds")
 """Options that change neither the tables nor the report."""
 
 

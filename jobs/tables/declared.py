@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Protocol
 
 from jobs.cli.errors import ConflictError
+from jobs.tables.layout import constraints, marks
 from schemas.table import Column, Table, sql_type
 
 _CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
 POLL_S = 2.0
 """Seconds between two looks at what another run does."""
-_CHECK = "delta.constraints."
-DECLARATION = "msmq.schema"
-"""The property of a table that holds the fingerprint of its declaration."""
 _STATISTICS = "delta.dataSkippingStatsColumns"
 _CHANGES = "delta.enableChangeDataFeed"
 
@@ -46,8 +44,7 @@ def properties(table: Table) -> dict[str, str]:
     """Returns the properties that a table is created with: its declaration, statistics, changes and constraints."""
     statistics = {_STATISTICS: ",".join(table.statistics_columns)} if table.statistics else {}
     changes = {_CHANGES: "true"} if table.keeps_changes else {}
-    checks = {_CHECK + name: check for name, check in table.checks.items()}
-    return {DECLARATION: table.fingerprint} | statistics | changes | checks
+    return marks(table) | statistics | changes | constraints(table.checks)
 
 
 @contextmanager

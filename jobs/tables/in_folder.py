@@ -15,17 +15,19 @@ import polars as pl
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql.types import StructType
 
 from jobs.tables import local_commits, log
-from jobs.tables.declared import DECLARATION, path_in, properties
+from jobs.tables.declared import path_in, properties
 from jobs.tables.gone import Gone, from_offsets, with_values
+from jobs.tables.layout import constraints
 from jobs.tables.local_files import count_rows, read_files, scan
 from jobs.tables.log import Commit
 from jobs.tables.mirror import fetch
 from jobs.tables.running import NAME, Mark
 from jobs.tables.spark_rows import NO_GLOB, with_columns_of
 from jobs.tables.warehouse import Rows, Warehouse, as_polars, columns_of
-from schemas.table import Table
+from schemas.table import Column, Table
 from schemas.tables import TABLES
 from udfs.frames.columns import only_in_each
 from udfs.frames.tables import schema_of
@@ -49,8 +51,18 @@ class InFolder(Warehouse):
             return bool(log.versions(self._at(table)))
         return False
 
-    def declaration(self, table: Table) -> str | None:
-        return local_commits.read_properties(self._at(table)).get(DECLARATION)
+    def properties(self, table: Table) -> Mapping[str, str]:
+        return local_commits.read_properties(self._at(table))
+
+    def columns(self, table: Table) -> StructType:
+        return local_commits.read_columns(self._at(table))
+
+    def _add_columns(self, table: Table, columns: Sequence[Column]) -> None:
+        local_commits.add_columns(self._at(table), table, [column.name for column in columns])
+
+    def _replace_checks(self, table: Table, checks: Mapping[str, str]) -> None:
+        if checks:
+            self.commit(table, lambda: self.set_properties(table, constraints(checks)))
 
     def _create(self, table: Table, *, exists: bool) -> None:
         self.check_lock()

@@ -7,9 +7,10 @@ waits for no disk. Tables in a folder have no features that delta-rs cannot writ
 A log is read from its newest checkpoint on: without checkpoints, each night would read more commits than the last.
 """
 
+import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def create(place: str, table: Table, properties: Mapping[str, str], *, again: bo
         try:
             DeltaTable.create(
                 place,
-                Schema.from_json(_schema(table)),
+                _schema(table),
                 mode="overwrite" if again else "error",
                 description=table.comment,
                 configuration={**properties, **_WRITERS},
@@ -308,6 +309,24 @@ def set_properties(place: str, pairs: Mapping[str, str]) -> None:
     _commit(place, lambda: None, commit, attempts=1)
 
 
+def add_columns(place: str, table: Table, names: Collection[str]) -> None:
+    """Adds columns of the declared table, in the version after the one that it reads.
+
+    Raises:
+        ConflictError: another run made that version.
+    """
+
+    def commit(delta: DeltaTable) -> None:
+        delta.alter.add_columns([field for field in _schema(table).fields if field.name in names], **_ONCE)
+
+    _commit(place, lambda: None, commit, attempts=1)
+
+
+def read_columns(place: str) -> StructType:
+    """Returns the columns of the table at this place."""
+    return StructType.fromJson(json.loads(open_table(place).schema().to_json()))
+
+
 def read_properties(place: str) -> dict[str, str]:
     """Returns the properties of the table at this place."""
     return dict(open_table(place).metadata().configuration)
@@ -407,11 +426,12 @@ def _settle(place: str, version: int) -> None:
     sync(log.entry(place, version), log.entry(place, version).parent)
 
 
-def _schema(table: Table) -> str:
-    """Returns the table's Spark schema with the columns' comments, as JSON."""
-    return StructType(
+def _schema(table: Table) -> Schema:
+    """Returns the table's schema with the columns' comments."""
+    spark = StructType(
         [
             StructField(of.name, nullable(of.dataType), of.nullable, {"comment": column.comment})
             for column, of in zip(table, table.spark, strict=True)
         ]
-    ).json()
+    )
+    return Schema.from_json(spark.json())

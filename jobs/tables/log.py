@@ -18,7 +18,10 @@ from jobs.cli.errors import JobError
 from jobs.tables.mirror import mirror_of
 
 SET_PROPERTIES = "SET TBLPROPERTIES"
-_UPKEEP = ("OPTIMIZE", "CLUSTER BY", "VACUUM START", "VACUUM END", SET_PROPERTIES, "UNSET TBLPROPERTIES")
+_UPKEEP = (
+    *("OPTIMIZE", "CLUSTER BY", "VACUUM START", "VACUUM END", SET_PROPERTIES, "UNSET TBLPROPERTIES"),
+    *("ADD COLUMN", "ADD COLUMNS", "ADD CONSTRAINT", "DROP CONSTRAINT", "UPGRADE PROTOCOL"),
+)
 """Operations that leave a table's rows as they are."""
 FOLDER = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"

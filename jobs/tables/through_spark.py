@@ -9,9 +9,9 @@ import polars as pl
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter
+from pyspark.sql.types import StructType
 
 from jobs.tables.declared import (
-    DECLARATION,
     Guard,
     definition,
     identifier,
@@ -25,7 +25,7 @@ from jobs.tables.log import Commit
 from jobs.tables.running import Mark
 from jobs.tables.spark_rows import collect, with_columns_of
 from jobs.tables.warehouse import Rows, Warehouse
-from schemas.table import Table
+from schemas.table import Column, Table
 from udfs.frames.tables import schema_of
 
 _NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
@@ -54,9 +54,23 @@ class ThroughSpark(Warehouse):
         except AnalysisException:
             return False
 
-    def declaration(self, table: Table) -> str | None:
+    def properties(self, table: Table) -> Mapping[str, str]:
         rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
-        return {row["key"]: row["value"] for row in rows}.get(DECLARATION)
+        return {row["key"]: row["value"] for row in rows}
+
+    def columns(self, table: Table) -> StructType:
+        return self.read(table).schema
+
+    def _add_columns(self, table: Table, columns: Sequence[Column]) -> None:
+        added = ", ".join(map(definition, columns))
+        self.spark.sql(f"ALTER TABLE {self.name(table)} ADD COLUMNS ({added})")
+
+    def _replace_checks(self, table: Table, checks: Mapping[str, str]) -> None:
+        """Adds or replaces one after another: Spark has no statement that replaces one."""
+        alter = f"ALTER TABLE {self.name(table)}"
+        for name, check in checks.items():
+            self._change(table, f"{alter} DROP CONSTRAINT IF EXISTS {identifier(name)}")
+            self._change(table, f"{alter} ADD CONSTRAINT {identifier(name)} CHECK ({check})")
 
     def _create(self, table: Table, *, exists: bool) -> None:
         verb = "REPLACE TABLE" if exists else "CREATE TABLE IF NOT EXISTS"

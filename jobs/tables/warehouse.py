@@ -14,16 +14,18 @@ import polars as pl
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
+from pyspark.sql.types import StructType
 
-from jobs.cli.errors import ConflictError, JobError, UsageError, first_line
+from jobs.cli.errors import ConflictError, UsageError, first_line
 from jobs.cli.logs import progress
 from jobs.cli.spark_session import session_settings
 from jobs.tables.declared import POLL_S, Guard, identifier, naming_conflicts, path_in
+from jobs.tables.layout import DECLARATION, maker, marks, plan
 from jobs.tables.local_files import read_files
 from jobs.tables.log import Commit, rows_version
 from jobs.tables.running import Mark
 from jobs.tables.spark_rows import checkpoint, collect, to_spark
-from schemas.table import Table
+from schemas.table import Column, Table
 from udfs.frames.parallel import run_in_parallel
 from udfs.frames.tables import schema_of
 
@@ -110,8 +112,12 @@ class Warehouse(ABC):
         """Returns whether the table exists."""
 
     @abstractmethod
-    def declaration(self, table: Table) -> str | None:
-        """Returns the fingerprint of the declaration from which the table was made; None if it has none."""
+    def properties(self, table: Table) -> Mapping[str, str]:
+        """Returns the properties of a table that is there."""
+
+    @abstractmethod
+    def columns(self, table: Table) -> StructType:
+        """Returns the columns of a table that is there."""
 
     def require(self, table: Table, step: str, where: str = "") -> None:
         """Makes sure that the table exists.
@@ -125,27 +131,42 @@ class Warehouse(ABC):
     def create(self, table: Table, *, derived: bool = False) -> None:
         """Creates the table with its comments and CHECK constraints, unless it exists as declared.
 
-        A table of another declaration is replaced by an empty one if its rows are `derived`.
+        A table of another declaration is replaced by an empty one if its rows are `derived`; otherwise it is upgraded.
 
         Raises:
-            JobError: its rows are not derived, and another version of the program wrote them. UsageError: its place
-            holds something else.
+            JobError: it cannot be upgraded. UsageError: its place holds something else.
         """
         exists = self.has(table)
         if exists:
-            if self.declaration(table) == table.fingerprint:
+            if self.properties(table).get(DECLARATION) == table.fingerprint:
                 return
             if not derived:
-                raise JobError(
-                    f"The table {table.name} in {self.place} was made by another version of msmq-replay, with other "
-                    "columns or values. Use that version, or ingest the captures into a new warehouse."
-                )
+                self._upgrade(table)
+                return
         for _ in range(_ATTEMPTS):
             self._create(table, exists=exists)
             if self.has(table):
                 return
             time.sleep(POLL_S)  # another run may be creating the table: its folder exists before its first commit
         raise UsageError(f"The table {self.name(table)} cannot be created: its folder holds something else.")
+
+    def _upgrade(self, table: Table) -> None:
+        """Gives a table what it lacks of its declaration; one that is killed half way is upgraded again."""
+        properties = self.properties(table)
+        lacking = plan(table, self.columns(table), properties)
+        progress(f"{table.name}: upgrading what {maker(properties)} of msmq-replay made")
+        if lacking.added:
+            self.commit(table, lambda: self._add_columns(table, lacking.added))
+        self._replace_checks(table, lacking.checks)
+        self.commit(table, lambda: self.set_properties(table, marks(table)))
+
+    @abstractmethod
+    def _add_columns(self, table: Table, columns: Sequence[Column]) -> None:
+        """Adds columns, which are null in all rows, in one commit."""
+
+    @abstractmethod
+    def _replace_checks(self, table: Table, checks: Mapping[str, str]) -> None:
+        """Adds CHECK constraints by name, or replaces those of this name."""
 
     @abstractmethod
     def _create(self, table: Table, *, exists: bool) -> None:

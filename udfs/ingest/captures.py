@@ -1,20 +1,21 @@
 """Decides about capture files: which are new, their order, how they are split, and their rows in the tables."""
 
 import json
-import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
-from schemas.ingest import PINGS, CaptureStatus, Stage, Tunnel
+from schemas.ingest import MSMQ_ON_PORT, PINGS, TCP_PORT, CaptureStatus, Stage, Tunnel
 from schemas.staging import Counted
 from udfs.network.endpoints import unpack_address
 
 Row = dict[str, Any]
 _KINDS = 20
 """Most kinds of records that `not_judged` names."""
+_PORTS = 5
+"""Most TCP ports that it names."""
 
 
 class Place(NamedTuple):
@@ -64,10 +65,10 @@ def split(captures: Iterable[Row]) -> Iterator[Row]:
             yield {name: row[name] for name in names} | {"cursor": cursor, "stop": stop, "clock_steps": steps}
 
 
-def capture_rows(captures: Sequence[Row], counts: Iterable[Row], pings: Iterable[Row]) -> list[Row]:
+def capture_rows(captures: Sequence[Row], counts: Iterable[Row], pings: Iterable[Row], read: Row) -> list[Row]:
     """Returns rows of `schemas.staging.CAPTURE`, given counts (capture, what, records) of their splits.
 
-    `pings` are rows of `sum_up_pings`.
+    `pings` are rows of `sum_up_pings`; `read` says when and how they were read.
     """
     sums: dict[int, Counter[str]] = defaultdict(Counter)
     for row in counts:
@@ -76,14 +77,14 @@ def capture_rows(captures: Sequence[Row], counts: Iterable[Row], pings: Iterable
     for row in pings:
         named = {side: unpack_address(row[side]) for side in ("source", "destination")}
         pinged[row["capture"]].append({name: row[name] for name in PINGS.value_type.names} | named)
-    now = time.time_ns()
+    segments = {capture: counts[Counted.SEGMENT] for capture, counts in sums.items()}
     return [
         row
         | {f"{what.value}_count": sums[row["capture"]].pop(what, 0) for what in Counted}
         | {"tunnels": _listed({one: sums[row["capture"]].pop(one, 0) for one in Tunnel})}
-        | {"not_judged": _listed(_shortened(sums[row["capture"]]))}
+        | {"not_judged": _listed(_not_judged(sums[row["capture"]], has_segments=bool(segments.get(row["capture"]))))}
         | {"pings": sorted(pinged[row["capture"]], key=itemgetter("source", "destination")) or None}
-        | {"ingested_ns": now}
+        | read
         for row in captures
     ]
 
@@ -93,7 +94,18 @@ def _listed(counts: Mapping[str, int]) -> list[Row] | None:
     return [{"what": str(what), "records": n} for what, n in sorted(counts.items()) if n] or None
 
 
-def _shortened(counts: Counter[str]) -> Mapping[str, int]:
+def _not_judged(counts: Counter[str], *, has_segments: bool) -> Mapping[str, int]:
+    """Returns the largest counts; of the TCP ports those of a capture in which nothing was found on those of MSMQ."""
+    of_ports = {what: n for what, n in counts.items() if what.startswith((TCP_PORT, MSMQ_ON_PORT))}
+    found = _shortened(counts - Counter(of_ports))
+    if has_segments:
+        return found
+    for name in (TCP_PORT, MSMQ_ON_PORT):
+        found |= Counter({what: n for what, n in of_ports.items() if what.startswith(name)}).most_common(_PORTS)
+    return found
+
+
+def _shortened(counts: Counter[str]) -> dict[str, int]:
     """Returns the largest counts, and the sum of the others: damaged frames may be of any kind."""
     first = dict(counts.most_common(_KINDS))
     return first | {"others": counts.total() - sum(first.values())}

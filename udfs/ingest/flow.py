@@ -4,6 +4,7 @@ The same steps run in any `Engine`. The decisions are in `captures` (which captu
 `connections` (from where each connection resumes).
 """
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -99,12 +100,19 @@ def _brought(engine: Engine[T], rows: T) -> list[Row]:
 
 
 def ingest(
-    engine: Engine[T], captures: Sequence[Row], options: IngestOptions, require_unchanged: Callable[[], None]
-) -> None:
-    """Reads ranked captures into the engine's tables, if they are found unchanged once they are read."""
+    engine: Engine[T],
+    captures: Sequence[Row],
+    options: IngestOptions,
+    require_unchanged: Callable[[], None],
+    ingested_ns: int | None = None,
+) -> int:
+    """Reads ranked captures into the engine's tables, if they are found unchanged once they are read.
+
+    Returns when they were ingested, as `write` does.
+    """
     found = extract(engine, captures, options)
     require_unchanged()
-    write(engine, found, assemble(engine, found, options))
+    return write(engine, found, assemble(engine, found, options), options, ingested_ns)
 
 
 def extract(engine: Engine[T], captures: Sequence[Row], options: IngestOptions, only: T | None = None) -> Extracted[T]:
@@ -147,8 +155,18 @@ def assemble(engine: Engine[T], extracted: Extracted[T], options: IngestOptions)
     return Assembled(engine.union(first, redone), planned, stale, repeated)
 
 
-def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -> None:
-    """Deletes the rows that a run replaces, and writes its tables; `captures` last: its rows mark what is ingested."""
+def write(
+    engine: Engine[T],
+    extracted: Extracted[T],
+    assembled: Assembled[T],
+    options: IngestOptions,
+    ingested_ns: int | None = None,
+) -> int:
+    """Deletes the rows that a run replaces, and writes its tables; `captures` last: its rows mark what is ingested.
+
+    Returns when that was, in ns since 1970, as its rows say: `ingested_ns` where the run has written other captures
+    before, so that all of a run have one time.
+    """
     rows, planned = assembled.rows, assembled.planned
     ids = engine.table(extracted.captures, staging.CAPTURE_ID)
     states = engine.join(engine.pick(rows, "state", "endpoints"), engine.pick(planned, "last"), ["packed"])
@@ -169,7 +187,10 @@ def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -
     counts, pings = (engine.pick(extracted.rows, kind, "capture") for kind in ("count", "ping"))
     last_ns = {row["capture"]: row["last_ns"] for row in extracted.captures}
     few = engine.collect(counts=counts, pings=engine.derive(partial(sum_up_pings, last_ns=last_ns), pings=pings))
-    captures = capture_rows(extracted.captures, few["counts"].to_dicts(), few["pings"].to_dicts())
+    at = time.time_ns() if ingested_ns is None else ingested_ns
+    read: Row = {"read_by": options.release, "ports": sorted(options.ports), "overlap": options.overlap.value}
+    read["ingested_ns"] = at
+    captures = capture_rows(extracted.captures, few["counts"].to_dicts(), few["pings"].to_dicts(), read)
     stale = engine.keep(assembled.stale)
     if engine.count(stale):
         of_streams = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS)
@@ -177,6 +198,7 @@ def write(engine: Engine[T], extracted: Extracted[T], assembled: Assembled[T]) -
     writes = [partial(engine.write, table, of_table) for table, of_table in added.items()]
     run_in_parallel([*writes, partial(engine.write, INTERNAL_CONNECTIONS, connections, update=True)])
     engine.write(CAPTURES, engine.table(captures, staging.CAPTURE))
+    return at
 
 
 def _read_history(engine: Engine[T], extracted: Extracted[T]) -> T:

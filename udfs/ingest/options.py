@@ -28,6 +28,8 @@ class IngestOptions:
     batch_bytes: int = 4 << 20
     hiding_key: bytes | None = field(default=None, repr=False)
     """The key under which checksums of bodies are hashed, so that no short body can be guessed; None: they are not."""
+    release: str = ""
+    """The release of the program, which the rows of captures name."""
 
     @property
     def raw_kept(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas import wire
-from schemas.ingest import FrameReason, NotJudged, Tunnel
+from schemas.ingest import MSMQ_ON_PORT, TCP_PORT, FrameReason, NotJudged, Tunnel
 from udfs.arrow.buffers import Bools, Ints, read_at
 from udfs.capture.records import Records
 from udfs.network import tunnels
@@ -34,6 +34,7 @@ _AUTHENTICATION_HEADER = 51
 _TCP, _ONES = 6, 0xFFFF
 _PGM, _UDP = 113, 17
 _HTTP_PORT, _POST = 80, b"POST /msmq"
+_MOST_PORTS = 20
 _RPC_PORTS = (2101, 2103, 2105, 2107)
 _MAY_LEAD_TO_TCP = (_TCP, *_EXTENSION_HEADERS, _AUTHENTICATION_HEADER, *tunnels.TUNNEL_PROTOCOLS)
 _FRAGMENT = -1  # the protocol number here of an IP fragment that may belong to a TCP datagram, or to a tunnel with one
@@ -172,11 +173,31 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
     }
     counts = {what.value: int(np.count_nonzero(where)) for what, where in aside.items()} | unread
     udp = np.flatnonzero((protocol == _UDP) & ~bad_ip)
+    if not len(pick):
+        counts |= _other_ports(data, np.flatnonzero(other_tcp), source, target, transport + header, end)
     pings, counts[NotJudged.BAD_PING.value] = _find_pings(data, records.time_ns, end, network, transport, v4, udp)
     through = np.bincount(tunnel[pick] + 1, minlength=len(Tunnel) + 1)[1:].tolist()
     by_tunnel = {name: many for name, many in zip(Tunnel, through, strict=True) if many}
     rejects = Rejected(frame[bad], records.start[bad], records.captured[bad], why, counts, by_tunnel, pings)
     return taken, rejects, fragments
+
+
+def _other_ports(
+    data: NDArray[np.uint8], part: Ints, source: Ints, target: Ints, payload: Ints, end: Ints
+) -> dict[str, int]:
+    """Counts the records `part` by TCP port, and those of them that begin as packets of MSMQ do; the most frequent.
+
+    Of the two ports, the lower one counts: clients get high ones.
+    """
+    port, at = np.minimum(source, target)[part], payload[part]
+    signature = read_at(data, "<u4", np.where(at + 8 <= end[part], at, 0) + 4)
+    is_packet = (at + 8 <= end[part]) & (signature == wire.SIGNATURE)
+    found: dict[str, int] = {}
+    for name, ports in ((TCP_PORT, port), (MSMQ_ON_PORT, port[is_packet])):
+        counts = np.bincount(ports)
+        most = np.argsort(-counts, kind="stable")[:_MOST_PORTS]
+        found |= {f"{name}{each}": int(counts[each]) for each in most.tolist() if counts[each]}
+    return found
 
 
 def _find_pings(

@@ -25,6 +25,7 @@ from udfs.replay.order.acks import OF_ACKS
 from udfs.report.messages import (
     ACCEPTED_AT,
     SHOWN,
+    accepted_arrivals,
     conflicts,
     count_accepted,
     first_accepted,
@@ -100,6 +101,13 @@ def accepted_since(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFr
     since = conflicts(incidents)
     verdicts = _verdicts_if_any(engine, since, ACCEPTED_AT)
     return engine.gather(count_accepted, verdicts=verdicts, since=since, copies=copies)[ONE]
+
+
+def arrivals_accepted_since(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> T:
+    """Returns the arrivals that `accepted_since` counts, with their `address`."""
+    since = conflicts(incidents)
+    verdicts = _verdicts_if_any(engine, since, SHOWN)
+    return engine.derive(accepted_arrivals, verdicts=verdicts, since=since, copies=copies)
 
 
 def _first_accepted(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:

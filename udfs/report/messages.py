@@ -131,7 +131,7 @@ def listed_messages(worst: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
         pl.col("outcome").replace_strict(LIST_OF, return_dtype=pl.String).alias("list"),
         pl.int_range(pl.len()).over("outcome").alias("turn"),
         tx_sequence(pl.col("tx_sequence_id")).alias("tx_sequence"),
-        pl.when(pl.col("message_id").is_not_null()).then(_first_own()).struct["stream_id"],
+        pl.when(pl.col("message_id").is_not_null()).then(first_own()).struct["stream_id"],
     )
     timed = with_nanoseconds(with_address(turns, copies), first_ns="first_seen_at", last_ns="last_seen_at")
     order = ("list", "turn", place_in(list(LIST_OF), "outcome"))
@@ -139,7 +139,7 @@ def listed_messages(worst: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     return listed.drop("turn", "stream_id", "accepted_at")
 
 
-def _first_own() -> pl.Expr:
+def first_own() -> pl.Expr:
     """Returns the packet of a witness that is the first arrival of its message.
 
     Of a message that was refused, the accepted ones are others: those that took its number or came after it.
@@ -174,7 +174,8 @@ def with_address(rows: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(on_counting_streams(rows, copies).select(address_of_stream().alias("address")))
 
 
-def _accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+@derives(shared=("since", "copies"), in_parts=True)
+def accepted_arrivals(verdicts: pl.DataFrame, since: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns the arrivals that were accepted since the `conflicts` of their sender began, with their `address`."""
     late = verdicts.filter("accepted").join(since, on="source_queue_manager")
     return with_address(late.filter(pl.col("captured_at") >= pl.col("since")), copies)
@@ -183,13 +184,13 @@ def _accepted_since(verdicts: pl.DataFrame, since: pl.DataFrame, copies: pl.Data
 @derives(shared=("since", "copies"), in_parts=True)
 def count_accepted(verdicts: pl.DataFrame, since: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns how many messages of some verdicts were accepted since the `conflicts` of their sender, by `address`."""
-    return _accepted_since(verdicts, since, copies).group_by(_MACHINE).agg(count().alias("messages"))
+    return accepted_arrivals(verdicts, since, copies).group_by(_MACHINE).agg(count().alias("messages"))
 
 
 @derives(shared=("since", "copies"), in_parts=True)
 def first_accepted(verdicts: pl.DataFrame, since: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns the first messages that `count_accepted` counts, of each `address` as many as a list may hold."""
-    return merge_accepted(_accepted_since(verdicts, since, copies).drop("accepted", "since"))
+    return merge_accepted(accepted_arrivals(verdicts, since, copies).drop("accepted", "since"))
 
 
 @derives(_MACHINE)

@@ -28,10 +28,14 @@ def captured(captures: pl.DataFrame, since: datetime | None = None) -> tuple[int
     return captures.select(nanoseconds(first), nanoseconds(pl.col("last_captured_at").max())).row(0)
 
 
+def of_last_run(captures: pl.DataFrame) -> pl.DataFrame:
+    """Returns the captures that were read by the last run that brought any."""
+    return captures.filter(pl.col("ingested_at") == pl.col("ingested_at").max())
+
+
 def begin_of_last_run(captures: pl.DataFrame) -> datetime | None:
     """Returns when the earliest capture of the last run begins, in whole seconds, rounded down; None without a time."""
-    last_run = captures.filter(pl.col("ingested_at") == pl.col("ingested_at").max())
-    since: datetime | None = last_run.select(pl.col("first_captured_at").min()).item()
+    since: datetime | None = of_last_run(captures).select(pl.col("first_captured_at").min()).item()
     return since and since.replace(microsecond=0)
 
 

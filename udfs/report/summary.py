@@ -3,15 +3,16 @@
 import polars as pl
 
 from schemas.incidents import Cause, IncidentOutcome
-from schemas.ingest import NotJudged
+from schemas.ingest import MSMQ_ON_PORT, TCP_PORT, CaptureStatus, NotJudged
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
-from udfs.frames.columns import count, nanoseconds
+from udfs.frames.columns import count, count_if, nanoseconds
 from udfs.replay.incidents.advice import machines_of
 from udfs.replay.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.replay.words import one_or_many
 from udfs.report.findings import worst_incidents
 from udfs.report.messages import QUEUE, summed_harm
+from udfs.report.period import of_last_run
 from udfs.report.rows import Row, Rows
 
 _NAMED = {"senders": "source_queue_managers", "queues": "destination_queues"}
@@ -23,6 +24,7 @@ _NAMED_CAPTURES = 20
 """Captures that a summary names for frames that were not read."""
 _BESIDE = (NotJudged.HTTP.value, NotJudged.MULTICAST.value, NotJudged.RPC.value)
 """Traffic in which packets of the binary protocol cannot hide."""
+_PORT = f"^({TCP_PORT}|{MSMQ_ON_PORT})"
 _CALLED = {
     NotJudged.IPSEC.value: "IPsec",
     NotJudged.MACSEC.value: "MACsec",
@@ -67,6 +69,23 @@ def lost_by(queues: pl.DataFrame) -> Rows:
     return worst.select("lost", *QUEUE).to_dicts()
 
 
+def newest_captures(captures: pl.DataFrame) -> Row:
+    """Counts the `captures` of the last run that brought any, and what they hold and lack.
+
+    `not_whole` are those that could not be read, or only in part; `missing_bytes` are those of their connections.
+    """
+    total = {"messages": "message_count", "missing_bytes": "missing_bytes", "cut_segments": "cut_count"}
+    return (
+        of_last_run(captures)
+        .select(
+            count().alias("captures"),
+            *(pl.col(column).sum().alias(name) for name, column in total.items()),
+            count_if(pl.col("status") != CaptureStatus.OK.value).alias("not_whole"),
+        )
+        .row(0, named=True)
+    )
+
+
 def machines_to_blame(incidents: pl.DataFrame) -> list[str]:
     """Returns `machines_of` the incidents with harm, the worst first: messages lost, stuck, or never acknowledged.
 
@@ -89,7 +108,8 @@ def unread_frames(captures: pl.DataFrame) -> list[str]:
     `captures` are rows of CAPTURES; those with most such frames come first.
     """
     parts = captures.select("uri", "not_judged").explode("not_judged").drop_nulls("not_judged").unnest("not_judged")
-    hidden = parts.filter(~pl.col("what").is_in(_BESIDE)).sort("records", "what", descending=[True, False])
+    is_beside = pl.col("what").is_in(_BESIDE) | pl.col("what").str.contains(_PORT)
+    hidden = parts.filter(~is_beside).sort("records", "what", descending=[True, False])
     each = hidden.group_by("uri", maintain_order=True).agg("what", "records")
     most = each.sort(pl.col("records").list.sum(), descending=True, maintain_order=True).head(_NAMED_CAPTURES)
     return [_unread(*row) for row in most.iter_rows()]

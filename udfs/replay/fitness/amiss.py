@@ -34,9 +34,10 @@ def _faults(capture: Mapping[str, Any]) -> Iterator[str]:
 
 
 def cut_short(captures: Iterable[Mapping[str, Any]]) -> str:
-    """Returns a sentence about frames that are cut short, for a night in which no message could be judged; or none."""
+    """Returns a sentence about frames that are cut short, for captures in which no message is whole; or none."""
+    captures = list(captures)
     cut = [one for one in captures if one["cut_count"]]
-    if not cut:
+    if not cut or any(one.get("message_count") for one in captures):
         return ""
     pieces, segments = (sum(one[name] for one in cut) for name in ("cut_count", "segment_count"))
     where = cut[0]["uri"] if len(cut) == 1 else f"{len(cut):,} captures"

@@ -20,6 +20,14 @@ _SEND_AGAIN = (
     "those that still matter: MSMQ will not."
 )
 _MAY_BE_THERE = "Do not send them again from the application before the receiver's queue was looked at."
+_IN_SHORT = {
+    Cause.CANNOT_CONNECT: "The receiver could not connect back to the sender",
+    Cause.ACKNOWLEDGED_ELSEWHERE: "The receiver sent its acknowledgments to another machine",
+    Cause.CLOSED_BY_RECEIVER: "The receiver ended each connection right after the messages",
+    Cause.RECEIVER_REPLACED: "Another queue manager answers in place of the receiver",
+    Cause.NEVER_ANSWERED: "Why is not shown",
+}
+"""What kept a receiver from acknowledging messages."""
 _WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
 
 
@@ -86,8 +94,9 @@ _ABOUT: Mapping[Cause, _About] = {
         (Kind.RECEIVER_REPLACED,),
         "Another queue manager answers in place of the receiver of {}",
         "Ask whether the receiver was moved, replaced or installed again. Before anything is restarted or sent again, "
-        "check on both which messages they have: the new one refuses what is not the beginning of a sequence. Then let "
-        "the sender begin again: look through its outgoing queue, and restart its Message Queuing.",
+        "check on the old and on the new machine which messages they have: the new one refuses what is not the "
+        "beginning of a sequence. Then let the sender begin again: look through its outgoing queue, and restart "
+        "Message Queuing on the sender.",
     ),
     Cause.ACKNOWLEDGMENT_FELL: _About(
         (Kind.ACKNOWLEDGMENT_FELL,),
@@ -100,7 +109,7 @@ _ABOUT: Mapping[Cause, _About] = {
         "The receiver never acknowledged messages of {}",
         "Look on the receiver whether the queue exists and is transactional, and at its event log. If TCP sends "
         "large packets again and again, look for a path that drops them: a tunnel, or a firewall that drops ICMP. The "
-        "messages are still in the sender's outgoing queue.",
+        "messages should still be in the sender's outgoing queue.",
     ),
     Cause.CONTRADICTED: _About(
         (Outcome.CONTRADICTED, Kind.CONTRADICTED),
@@ -196,6 +205,11 @@ def sentence_of(
         ]
     )
     return f"{_ABOUT[cause].sentence.format(name)}{besides}: {', '.join(said) or 'no message was lost'}."
+
+
+def in_short(cause: Cause) -> str:
+    """Returns in a few words why a receiver acknowledged nothing; an empty text for another cause."""
+    return _IN_SHORT.get(cause, "")
 
 
 def advise(

@@ -1,0 +1,60 @@
+"""Says which words of --fail-on a run matches: what it found, and what it could not see."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from jobs.cli.config import ANYTHING
+from schemas.replay import Severity
+
+_ALL_OF = ("lost", "stuck", "unacknowledged", "unconfirmed")
+_DOUBTS = ("unknown", "contradicted")
+"""Outcomes of which `anything` makes `unknown`."""
+
+
+def matched(fail_on: Iterable[str], summary: Mapping[str, Any]) -> list[str]:
+    """Returns the words of `fail_on` that hold; in place of `anything` what it stands for, each word once."""
+    found = found_words(summary)
+    words = (
+        each for word in fail_on for each in (_anything(summary) if word == ANYTHING else [word] * (word in found))
+    )
+    return list(dict.fromkeys(words))
+
+
+def found_words(summary: Mapping[str, Any]) -> set[str]:
+    """Returns all words but `anything` that hold for the summary of a run."""
+    found = {name for name, many in summary.get("verdicts", {}).items() if many}
+    for kind in ("findings", "severities"):
+        found |= {name for name, many in summary.get(kind, {}).items() if many}
+    found |= {name for name in _ALL_OF if summary.get(name)}
+    found |= {"unknown"} if summary.get("outcomes", {}).get("unknown") else set()
+    return found | set(_blind(summary))
+
+
+def _anything(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what a person has to see: what is not fine, errors, and what the run could not see.
+
+    A verdict `unknown` alone is none: there is one wherever captures begin, and an acknowledgment may still tell that
+    its message was delivered.
+    """
+    yield from (name for name in _ALL_OF if summary.get(name))
+    outcomes = summary.get("outcomes", {})
+    if summary.get("unjudged") or any(map(outcomes.get, _DOUBTS)):
+        yield "unknown"
+    if summary.get("severities", {}).get(Severity.ERROR):
+        yield str(Severity.ERROR)
+    yield from _blind(summary)
+
+
+def _blind(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yields why a run saw less than there was, as far as it read or judged captures."""
+    if summary.get("new_captures") == 0:
+        yield "no_new_captures"
+    newest = summary.get("newest_captures")
+    if newest is None:
+        return
+    if not newest["messages"] or not any(summary.get("verdicts", {}).values()):
+        yield "no_messages"
+    if newest["missing_bytes"] or newest["cut_segments"]:
+        yield "missing_bytes"
+    if newest["not_whole"]:
+        yield "unreadable"

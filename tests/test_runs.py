@@ -1,0 +1,92 @@
+"""Who reads the versions in a row of `runs` sees the tables of one night, also while the next one writes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import copytree
+from threading import Event, Thread
+from typing import Any
+from unittest import mock
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from warehouses import CAPTURES, all_rows, config
+
+from jobs.cli.code_version import VERSION
+from jobs.commands import nightly, repair
+from jobs.tables import local_commits
+from schemas.messages import MESSAGES
+from schemas.outcomes import OUTCOMES
+from schemas.replay import SEQUENCES, VERDICTS
+from schemas.runs import RUNS
+
+BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
+Moment = tuple[tuple[str, tuple[str, ...]], ...]
+"""Of each table its rows, in an order of their own."""
+
+
+def runs(warehouse: Path) -> list[dict[str, Any]]:
+    """The runs, in order."""
+    rows = DeltaTable(str(warehouse / RUNS.name)).to_pyarrow_table().to_pylist()
+    return sorted(rows, key=lambda row: row["ended_at"])
+
+
+def moment(warehouse: Path, run: dict[str, Any] | None = None) -> Moment:
+    """What tables said after a run, or say now."""
+    versions = {one["table"]: one["version"] for one in run["tables"]} if run else {}
+    names = [table.name for table in (VERDICTS, OUTCOMES, SEQUENCES)]
+    read = {name: DeltaTable(str(warehouse / name), version=versions.get(name)).to_pyarrow_table() for name in names}
+    return tuple((name, tuple(sorted(map(repr, rows.to_pylist())))) for name, rows in read.items())
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[set[Moment]]:
+    """What somebody sees who reads the newest run again and again."""
+    seen, is_done = set[Moment](), Event()
+
+    def read() -> None:
+        while not is_done.wait(0.05):
+            if (tmp_path / RUNS.name / "_delta_log").exists() and (found := runs(tmp_path)):
+                seen.add(moment(tmp_path, found[-1]))
+
+    thread = Thread(target=read)
+    thread.start()
+    yield seen
+    is_done.set()
+    thread.join()
+
+
+def test_the_versions_of_a_run_are_one_moment(spark: SparkSession, tmp_path: Path, reader: set[Moment]) -> None:
+    moments = []
+    for captures in (BRANCHES[:1], BRANCHES[:2], BRANCHES):
+        nightly.run(spark, config(tmp_path, *captures, fail_on=["lost"]))
+        moments.append(moment(tmp_path))
+    found = runs(tmp_path)
+    assert [moment(tmp_path, run) for run in found] == moments
+    assert len(set(moments)) == 3
+    assert reader <= set(moments)
+    assert len(reader) > 1
+    assert [(row["version"], row["new_captures"], row["captures"]) for row in found] == [
+        (VERSION, 1, 1),
+        (VERSION, 1, 2),
+        (VERSION, 1, 3),
+    ]
+    assert [row["exit_code"] for row in found] == [3 if row["lost_messages"] else 0 for row in found]
+    assert found[0]["options"].startswith('{"captures": ')
+
+
+def test_a_copy_that_was_made_while_a_run_wrote_is_put_right_by_repair(spark: SparkSession, tmp_path: Path) -> None:
+    """It has captures of a step that was not ended: they are read again."""
+    made, copied, settle = tmp_path / "made", tmp_path / "copied", local_commits._settle
+
+    def copying(place: str, version: int) -> None:
+        settle(place, version)
+        if Path(place).name == MESSAGES.name and not copied.exists():
+            copytree(made, copied)
+
+    nightly.run(spark, config(made, *BRANCHES[:1]))
+    with mock.patch.object(local_commits, "_settle", copying):
+        nightly.run(spark, config(made, *BRANCHES))
+    repair.run(spark, config(copied))
+    nightly.run(spark, config(copied, *BRANCHES))
+    assert all_rows(copied) == all_rows(made)

@@ -1,0 +1,88 @@
+"""Warehouses of earlier layouts, kept as they were, go on with this version.
+
+Each file in tests/layouts has a warehouse that an earlier version made of some captures, and these and later captures.
+"""
+
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from test_operations import killed_after
+from warehouses import all_rows, config, in_duckdb, without_spark
+
+from jobs.cli.code_version import VERSION
+from jobs.commands import nightly
+from jobs.tables import layout
+from schemas.ingest import CAPTURES
+from schemas.tables import KEPT
+
+LAYOUTS = sorted((Path(__file__).parent / "layouts").glob("*.zip"))
+SINCE_1 = ("read_by", "ports", "overlap")
+"""Columns of `captures` that older rows lack."""
+KILLS = (["captures"], ["captures", "captures", "streams"], ["internal_connections"], ["packets"], ["messages"])
+"""Commits after which a night is killed: while it upgrades, and when rows were written."""
+
+
+@pytest.fixture(params=LAYOUTS, ids=lambda path: path.stem)
+def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A folder with a warehouse and captures."""
+    ZipFile(request.param).extractall(tmp_path)
+    return tmp_path
+
+
+def nights(spark: SparkSession, folder: Path, warehouse: str, *, first: bool) -> Path:
+    """Runs the second night on a warehouse, after the `first` if it has not been yet."""
+    for captures in [["first"]] * first + [["first", "second"]]:
+        nightly.run(spark, config(folder / warehouse, *(folder / "captures" / name for name in captures)))
+    return folder / warehouse
+
+
+def said(warehouse: Path) -> dict[str, list[Any]]:
+    """What the tables say, but for where captures lay."""
+    tables = all_rows(warehouse)
+    for row in (row for rows in tables.values() for row in rows):
+        for packet in row.get("witness") or ():
+            if isinstance(packet, dict) and packet["uri"]:
+                packet["uri"] = Path(packet["uri"]).name
+    return {name: sorted(rows, key=repr) for name, rows in tables.items()}
+
+
+def test_a_warehouse_of_an_earlier_layout_goes_on_as_if_this_version_had_made_it(
+    spark: SparkSession, earlier: Path
+) -> None:
+    before = all_rows(earlier / "warehouse", [table for table in KEPT if (earlier / "warehouse" / table.name).exists()])
+    upgraded, made = (nights(spark, earlier, name, first=name == "made") for name in ("warehouse", "made"))
+    found, expected = said(upgraded), said(made)
+    old = {row["capture_id"] for row in before[CAPTURES.name]}
+    for rows in (found, expected):
+        for row in rows[CAPTURES.name]:
+            if row["capture_id"] in old:
+                row.update(dict.fromkeys(SINCE_1))
+        rows[CAPTURES.name].sort(key=lambda row: str(row["capture_id"]))
+    assert found == expected
+    for table in KEPT:
+        assert DeltaTable(str(upgraded / table.name)).schema().to_arrow() is not None
+        assert set(spark.read.format("delta").load(str(upgraded / table.name)).columns) == set(table.names)
+    assert layout.maker(without_spark(upgraded).properties(CAPTURES)) == VERSION
+    assert in_duckdb(upgraded).sql("SELECT count(*), count(read_by) FROM captures").fetchall() == [(6, 2)]
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(KILLS[:2], id="as it upgrades"),
+        pytest.param(KILLS, id="again and again", marks=pytest.mark.slow),
+    ],
+)
+def test_a_night_that_is_killed_while_it_upgrades_begins_again(
+    spark: SparkSession, earlier: Path, kills: list[list[str]]
+) -> None:
+    for commits in kills:
+        with killed_after(commits):
+            nights(spark, earlier, "warehouse", first=False)
+    found = said(nights(spark, earlier, "warehouse", first=False))
+    ZipFile(LAYOUTS[0]).extractall(earlier / "again")
+    assert found == said(nights(spark, earlier / "again", "warehouse", first=False))
