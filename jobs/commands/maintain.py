@@ -26,7 +26,7 @@ from jobs.cli.command import Summary
 from jobs.cli.config import Config
 from jobs.cli.logs import progress
 from jobs.commands import audit, in_memory
-from jobs.tables import damage, local_commits, publish_lock
+from jobs.tables import publish_lock
 from jobs.tables.own_tables import require_own
 from jobs.tables.places import open_warehouse
 from jobs.tables.publish_lock import PublishLock
@@ -65,10 +65,9 @@ def run(spark: SparkSession, config: Config) -> Summary:
         for table in tables:
             held.vacuum(table, config.vacuum_hours)
         os.sync()
-        logs = held.own_logs
-        for table in tables if logs else ():
-            local_commits.checkpoint(logs[table.name])
-        if logs and not config.vacuum_hours:
+        for table in tables:
+            held.checkpoint(table)
+        if not (config.vacuum_hours or held.needs_spark):
             _shorten_logs(held, lock, tables)
     return {
         "tables": warehouse.place,
@@ -103,6 +102,6 @@ def _shorten_logs(held: Warehouse, lock: PublishLock, tables: Sequence[Table]) -
     before = held.versions(tables)
     lock.record()  # else the next run would go back to a version that is gone
     for table in tables:
-        damage.shorten(held.own_logs[table.name])
+        held.shorten_log(table)
     lock.rename_versions(before, held.versions(tables))
     lock.record()

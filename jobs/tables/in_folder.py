@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
 
-from jobs.tables import local_commits, log
+from jobs.tables import damage, local_commits, log
 from jobs.tables.declared import path_in, properties
 from jobs.tables.gone import Gone, from_offsets, with_values
 from jobs.tables.layout import constraints
@@ -151,6 +151,12 @@ class InFolder(Warehouse):
 
     def restore(self, table: Table, version: int) -> None:
         local_commits.restore(self._at(table), version, self.check_lock)
+
+    def checkpoint(self, table: Table) -> None:
+        local_commits.checkpoint(self._at(table))
+
+    def shorten_log(self, table: Table) -> None:
+        damage.shorten(self._at(table))
 
     def commits(self, table: Table) -> Iterable[Commit]:
         """Yields the table's commits, newest first; each is read when the caller needs it."""

@@ -9,7 +9,6 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.cli.errors import JobError, first_line
-from jobs.tables import local_commits
 from jobs.tables.declared import identifier, path_in
 from jobs.tables.in_folder import InFolder
 from jobs.tables.mirror import Mirror, Store, mirror_of
@@ -84,10 +83,10 @@ class InStore(InFolder):
             table,
             lambda delta: delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True),
         )
-        local_commits.checkpoint(self._at(table))
-        if not hours:
-            mirror = self._mirror(table)
-            mirror.delete_log(mirror.log_before_checkpoint())
+
+    def shorten_log(self, table: Table) -> None:
+        mirror = self._mirror(table)
+        mirror.delete_log(mirror.log_before_checkpoint())
 
     def _in_store(self, table: Table, work: Callable[[DeltaTable], Any]) -> Any:
         """Has delta-rs change the table where it is."""

@@ -161,6 +161,12 @@ class ThroughSpark(Warehouse):
     def restore(self, table: Table, version: int) -> None:
         self._change(table, f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {version}")
 
+    def checkpoint(self, table: Table) -> None:
+        """Does nothing: Spark makes checkpoints."""
+
+    def shorten_log(self, table: Table) -> None:
+        """Does nothing: Spark deletes old commits."""
+
     def commits(self, table: Table) -> Iterable[Commit]:
         if self.lock is not None and table.name in self.histories:
             return self.histories[table.name]

@@ -334,6 +334,14 @@ class Warehouse(ABC):
             self._change(table, f"VACUUM {self.name(table)} RETAIN {hours} HOURS")
 
     @abstractmethod
+    def checkpoint(self, table: Table) -> None:
+        """Makes a checkpoint of the table's log; nothing where Spark writes the log."""
+
+    @abstractmethod
+    def shorten_log(self, table: Table) -> None:
+        """Deletes what the log says of versions before the newest checkpoint; nothing where Spark writes the log."""
+
+    @abstractmethod
     def commits(self, table: Table) -> Iterable[Commit]:
         """Returns the table's commits, newest first."""
 
