@@ -99,7 +99,10 @@ def _reason(error: Exception) -> str:
     text = str(error)
     for sign, cause in (
         ("NoSuchBucket", "there is no such bucket"),
-        ("169.254.169.254", "it needs credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+        (
+            "169.254.169.254",
+            "it needs credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what docs/clusters.md names",
+        ),
         ("InvalidAccessKeyId", "its credentials are not known there: look at AWS_ACCESS_KEY_ID"),
         ("SignatureDoesNotMatch", "its credentials are wrong: look at AWS_SECRET_ACCESS_KEY"),
         ("403 Forbidden", "access is denied: look at the credentials and the rights of their user"),
