@@ -42,8 +42,8 @@ def limit_of(config: Config) -> int:
     [
         pytest.param("/tables", 1 << 40, 256 * _MIB, id="a part of the memory"),
         pytest.param("/tables", 100, 100, id="what the option says"),
-        pytest.param("s3://tables", 1 << 40, 16 * _MIB, id="few where Spark cannot read files"),
-        pytest.param("s3://tables", 0, 0, id="none there"),
+        pytest.param("hdfs://tables", 1 << 40, 16 * _MIB, id="few where Spark cannot read files"),
+        pytest.param("hdfs://tables", 0, 0, id="none there"),
     ],
 )
 def test_the_limit_follows_the_memory(place: str, most: int, limit: int) -> None:
@@ -56,7 +56,7 @@ def test_the_limit_follows_the_memory(place: str, most: int, limit: int) -> None
         pytest.param("/tables", 10, [[1], [2, 3], [50], [4]], id="as many as fit, and what is too large alone"),
         pytest.param("/tables", 100, [[1, 2, 3, 50, 4]], id="all fit"),
         pytest.param("/tables", 0, [[1, 2, 3, 50, 4]], id="nothing is read here"),
-        pytest.param("s3://tables", 10, [[1, 2, 3, 50, 4]], id="tables come and go through Spark"),
+        pytest.param("hdfs://tables", 10, [[1, 2, 3, 50, 4]], id="tables come and go through Spark"),
     ],
 )
 def test_increments_fit_in_memory(warehouse: str, most: int, parts: list[list[int]]) -> None:
