@@ -1,5 +1,6 @@
 """Who reads the versions in a row of `runs` sees the tables of one night, also while the next one writes."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import copytree
@@ -59,7 +60,7 @@ def reader(tmp_path: Path) -> Iterator[set[Moment]]:
 def test_the_versions_of_a_run_are_one_moment(spark: SparkSession, tmp_path: Path, reader: set[Moment]) -> None:
     moments = []
     for captures in (BRANCHES[:1], BRANCHES[:2], BRANCHES):
-        nightly.run(spark, config(tmp_path, *captures, fail_on=["lost"]))
+        nightly.run(spark, config(tmp_path, *captures, fail_on=["lost"], webhook="https://chat.example/secret"))
         moments.append(moment(tmp_path))
     found = runs(tmp_path)
     assert [moment(tmp_path, run) for run in found] == moments
@@ -73,6 +74,7 @@ def test_the_versions_of_a_run_are_one_moment(spark: SparkSession, tmp_path: Pat
     ]
     assert [row["exit_code"] for row in found] == [3 if row["lost_messages"] else 0 for row in found]
     assert found[0]["options"].startswith('{"captures": ')
+    assert json.loads(found[0]["options"]).keys() == {"captures", "fail_on", "warehouse"}
 
 
 def test_a_copy_that_was_made_while_a_run_wrote_is_put_right_by_repair(spark: SparkSession, tmp_path: Path) -> None:

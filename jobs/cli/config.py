@@ -28,6 +28,8 @@ OF_CAPTURES = ("no_messages", "missing_bytes", "unreadable", "no_new_captures")
 OF_MESSAGES = ("lost", "stuck", "unacknowledged", "unknown", "unconfirmed")
 FAIL_ON = tuple(dict.fromkeys(map(str, (ANYTHING, *OF_MESSAGES, *OF_CAPTURES, *Verdict, *FindingKind, *Severity))))
 """The values that `fail_on` accepts."""
+NO_EFFECT = ("json", "log_format", "verbose", "fail_on", "prometheus", "webhook", "out_orders", "claim_seconds")
+"""Options that change neither the tables nor the report; `webhook` may hold a secret."""
 DEMO = "demo"
 """The value of `scenario` that tells a story."""
 LAST, ALL = "last", "all"

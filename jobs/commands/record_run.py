@@ -10,14 +10,13 @@ import polars as pl
 from jobs.cli import command
 from jobs.cli.code_version import VERSION
 from jobs.cli.command import Summary
-from jobs.cli.config import DEFAULTS, Config
+from jobs.cli.config import DEFAULTS, NO_EFFECT, Config
 from jobs.tables.warehouse import Warehouse
 from schemas.runs import RUNS
 from schemas.tables import TABLES
 from udfs.frames.tables import schema_of
 
-_NOT_RECORDED = ("json", "log_format", "verbose", "config", "claim_seconds")
-"""Options that say nothing of the rows."""
+_NOT_RECORDED = {*NO_EFFECT} - {"fail_on"}  # on which the exit code depends
 
 
 def record(warehouse: Warehouse, config: Config, run_id: str, began_at: datetime, found: Summary) -> None:
@@ -25,7 +24,7 @@ def record(warehouse: Warehouse, config: Config, run_id: str, began_at: datetime
 
     `found` is its summary. A run that changed nothing leaves none.
     """
-    others = [table for table in TABLES if table != RUNS and warehouse.has(table)]
+    others = [table for table in TABLES if table != RUNS]
     tables = [{"table": name, "version": version} for name, version in warehouse.versions(others).items()]
     if not found["new_captures"] and tables in warehouse.read_local(RUNS, "tables")["tables"].to_list():
         return

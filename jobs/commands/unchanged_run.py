@@ -13,7 +13,7 @@ from typing import Any
 from jobs.cli import code_version
 from jobs.cli.capture_listing import Stamp
 from jobs.cli.command import Summary
-from jobs.cli.config import Config
+from jobs.cli.config import NO_EFFECT, Config
 from jobs.cli.logs import progress, warn
 from jobs.cli.names import Names
 from jobs.cli.text_files import exists, read_text, write_text
@@ -26,8 +26,6 @@ from schemas.tables import TABLES
 from udfs.msmq.pseudonyms import pseudonymize
 
 _NAME = "last_night.json"
-_NO_EFFECT = ("json", "log_format", "verbose", "fail_on", "prometheus", "webhook", "out_orders", "claim_seconds")
-"""Options that change neither the tables nor the report."""
 
 
 def recall(config: Config, files: Mapping[str, Stamp]) -> Summary | None:
@@ -67,7 +65,7 @@ def remember(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], s
 
 def _of(config: Config, files: Mapping[str, Stamp]) -> str:
     """Returns a hash of the options, the names, the captures and the program."""
-    options: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in _NO_EFFECT}
+    options: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in NO_EFFECT}
     options["names_key"] = config.hiding_key and pseudonymize("names", config.hiding_key)
     given = [options, list(Names.read(config.names_file).rows()), sorted(files.items()), code_version.program_hash()]
     text = json.dumps(given, sort_keys=True)
