@@ -1,4 +1,4 @@
-"""What a table lacks of its declaration, and which tables cannot be upgraded."""
+"""Tables that lack declared columns or words are upgraded; those that have others are refused."""
 
 from dataclasses import replace
 

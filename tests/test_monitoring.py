@@ -1,4 +1,4 @@
-"""Where people are told of a run: the file for Prometheus, the dashboard made for it, and what is posted."""
+"""The file for Prometheus, the Grafana dashboard that reads it, and the JSON that a webhook gets."""
 
 import json
 import re

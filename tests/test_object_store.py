@@ -83,7 +83,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def tables_in(place: str) -> dict[str, list[dict[str, Any]]]:
-    """What the tables in the store say, as delta-rs reads them."""
+    """Reads the rows of all tables in the store with delta-rs."""
     return all_rows(cast(Path, _At(place)))
 
 

@@ -141,7 +141,7 @@ class Run:
         return self
 
     def forget(self, *_: Table) -> None:
-        """It reads all anew each time."""
+        """Does nothing: each look reads all commits."""
 
     def commits_if_any(self, table: Table) -> Iterable[Commit]:
         """Returns the table's commits, newest first."""

@@ -20,6 +20,7 @@ from jobs.cli.errors import JobError, UsageError
 from jobs.commands import decode, ingest, maintain, nightly, repair, replay, report, status
 from jobs.tables import local_commits, log, publish_lock
 from jobs.tables.layout import DECLARATION
+from jobs.tables.log_files import FOLDER
 from jobs.tables.own_tables import require_own
 from schemas.ingest import BOOKS, INTERNAL_CONNECTIONS, PACKETS, STREAMS
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
@@ -175,7 +176,7 @@ def test_what_a_run_may_have_left_is_not_refused(warehouse: Path, tmp_path: Path
     require_own(without_spark(tmp_path / "nothing"))
     with publish_lock.hold(without_spark(tmp_path / "begun"), 60) as (held, _):
         held.create(PACKETS)
-    (tmp_path / "begun" / STREAMS.name / log.FOLDER).mkdir(parents=True)
+    (tmp_path / "begun" / STREAMS.name / FOLDER).mkdir(parents=True)
     require_own(without_spark(tmp_path / "begun"))
     half(VERDICTS, BOOKS)(warehouse)
     require_own(without_spark(warehouse), mends=True)

@@ -33,7 +33,7 @@ def runs(warehouse: Path) -> list[dict[str, Any]]:
 
 
 def moment(warehouse: Path, run: dict[str, Any] | None = None) -> Moment:
-    """What tables said after a run, or say now."""
+    """Reads three tables in the versions that a run names, or in their newest."""
     versions = {one["table"]: one["version"] for one in run["tables"]} if run else {}
     names = [table.name for table in (VERDICTS, OUTCOMES, SEQUENCES)]
     read = {name: DeltaTable(str(warehouse / name), version=versions.get(name)).to_pyarrow_table() for name in names}
@@ -42,7 +42,7 @@ def moment(warehouse: Path, run: dict[str, Any] | None = None) -> Moment:
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[set[Moment]]:
-    """What somebody sees who reads the newest run again and again."""
+    """Reads the versions that the newest run names, again and again in a thread, and collects what it saw."""
     seen, is_done = set[Moment](), Event()
 
     def read() -> None:

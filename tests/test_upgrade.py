@@ -41,7 +41,7 @@ def nights(spark: SparkSession, folder: Path, warehouse: str, *, first: bool) ->
 
 
 def said(warehouse: Path) -> dict[str, list[Any]]:
-    """What the tables say, but for where captures lay."""
+    """Reads the rows of all tables, without the folders of captures."""
     tables = all_rows(warehouse)
     for row in (row for rows in tables.values() for row in rows):
         for packet in row.get("witness") or ():

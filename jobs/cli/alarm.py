@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from jobs.cli.config import ANYTHING
+from schemas.outcomes import NOT_KNOWN
 from schemas.replay import Severity
 
 _ALL_OF = ("lost", "stuck", "unacknowledged", "unconfirmed")
-_DOUBTS = ("unknown", "contradicted")
-"""Outcomes of which `anything` makes `unknown`."""
 
 
 def matched(fail_on: Iterable[str], summary: Mapping[str, Any]) -> list[str]:
@@ -38,7 +37,7 @@ def _anything(summary: Mapping[str, Any]) -> Iterator[str]:
     """
     yield from (name for name in _ALL_OF if summary.get(name))
     outcomes = summary.get("outcomes", {})
-    if summary.get("unjudged") or any(map(outcomes.get, _DOUBTS)):
+    if summary.get("unjudged") or any(map(outcomes.get, NOT_KNOWN)):
         yield "unknown"
     if summary.get("severities", {}).get(Severity.ERROR):
         yield str(Severity.ERROR)

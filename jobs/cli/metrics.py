@@ -12,7 +12,7 @@ from jobs.cli.config import ANYTHING, OF_CAPTURES, OF_MESSAGES
 from jobs.cli.text_files import write_text
 from schemas.incidents import IncidentOutcome
 from schemas.ingest import CaptureStatus
-from schemas.outcomes import Outcome
+from schemas.outcomes import NOT_KNOWN, Outcome
 from schemas.replay import Severity
 
 PREFIX = "msmq_replay_"
@@ -98,8 +98,7 @@ def _alarms(summary: Summary) -> Iterable[Sample]:
 
 
 def _unknown(summary: Summary) -> Iterable[Sample]:
-    outcomes = (Outcome.UNKNOWN, Outcome.CONTRADICTED)
-    return [] if summary.get("lost") is None else [({}, sum(summary["outcomes"].get(one, 0) for one in outcomes))]
+    return [] if summary.get("lost") is None else [({}, sum(summary["outcomes"].get(one, 0) for one in NOT_KNOWN))]
 
 
 def _time(which: str) -> Callable[[Summary], Iterable[Sample]]:

@@ -61,7 +61,7 @@ _PRIVATE = {
 _IVY_NOT_WRITTEN = re.compile(
     r"(?:FileNotFoundException|AccessDeniedException|FileSystemException|IOException): .*?(\S*\.ivy2[^/\s]*)"
 )
-"""What the JVM says where it cannot write to the folder of jars in the user's home directory."""
+"""Finds the folder for downloaded jars, in the user's home directory, that the JVM says it cannot write to."""
 _LOCAL = re.compile(r"local(\[.*\])?")
 _JVM_ENDS_WITHIN_S = 20
 _DELTA = {

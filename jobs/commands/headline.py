@@ -80,7 +80,7 @@ class Figures(NamedTuple):
     """Says why, where no message was judged."""
     undecided: int
     """Messages that were lost, though nothing tells which: no clock that is compared."""
-    why: str
+    cause: str
     """Says why the receiver of the worst incident acknowledged nothing."""
 
 
@@ -253,8 +253,8 @@ def headline(figures: Figures) -> str:
         said.append(f"{unacknowledged:,} {were} never acknowledged{figures.unacknowledged_where}{figures.resent}.")
     if not said:
         said.append(nothing_lost(figures))
-    if figures.why:
-        said.append(f"{figures.why}.")
+    if figures.cause:
+        said.append(f"{figures.cause}.")
     if figures.machines:
         said.append(f"Go to {figures.machines}.")
     beside = f"Also: {_list(figures.beside)}." if figures.beside else ""

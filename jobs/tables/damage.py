@@ -16,6 +16,7 @@ from jobs.cli.logs import warn
 from jobs.tables import log
 from jobs.tables.local_files import sync
 from jobs.tables.lock_state import LockState
+from jobs.tables.log_files import FOLDER, LAST_CHECKPOINT, version_of
 
 _ENDING = ".damaged"
 _UNCOMMITTED = ".json#"
@@ -111,7 +112,7 @@ class _Aside:
         """Warns of what was set aside, for good now."""
         for folder in {entry.parent for _, entry in self.moved}:
             with suppress(FileNotFoundError):
-                (folder / log.LAST_CHECKPOINT).unlink()  # only a hint
+                (folder / LAST_CHECKPOINT).unlink()  # only a hint
         for why in self.said:
             warn(why)
 
@@ -164,7 +165,7 @@ def _set_aside(place: str, first: int, aside: _Aside) -> None:
 
 def shorten(place: str) -> None:
     """Deletes of the table's log what comes before the newest checkpoint, was set aside, or was never committed."""
-    first, folder = _first_needed(place), Path(place, log.FOLDER)
+    first, folder = _first_needed(place), Path(place, FOLDER)
     for entry in folder.iterdir():
         if entry.name.endswith(_ENDING) or _UNCOMMITTED in entry.name or -1 < _number(entry) < first:
             entry.unlink()
@@ -184,15 +185,14 @@ def _checkpoints(place: str, *, whole: bool = True) -> list[Path]:
 
 def _entries(place: str) -> list[Path]:
     """Returns the files of the table's log that belong to a version and were not set aside."""
-    folder = Path(place, log.FOLDER)
+    folder = Path(place, FOLDER)
     entries = folder.iterdir() if folder.exists() else ()
     return [entry for entry in entries if _number(entry) >= 0 and not entry.name.endswith(_ENDING)]
 
 
 def _number(entry: Path) -> int:
     """Returns the version that a file in a log belongs to; -1 for a file of no version."""
-    number = entry.name.lstrip(".").partition(".")[0]
-    return int(number) if number.isdecimal() else -1
+    return version_of(entry.name.lstrip("."))
 
 
 def _is_parquet(path: Path) -> bool:

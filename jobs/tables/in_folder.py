@@ -68,9 +68,6 @@ class InFolder(Warehouse):
         self.check_lock()
         local_commits.create(self._at(table), table, properties(table), again=exists)
 
-    def create_view(self, name: str, query: str, about: str = "") -> None:
-        """Creates nothing: a folder holds no views."""
-
     def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
         local_commits.set_properties(self._at(table), pairs)
 

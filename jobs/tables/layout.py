@@ -18,7 +18,7 @@ from schemas.tables import LAYOUT
 DECLARATION = "msmq.schema"
 """The property of a table that holds the fingerprint of its declaration."""
 CHECK = "delta.constraints."
-"""What the property of a CHECK constraint begins with, before its name."""
+"""The prefix of the property that holds a CHECK constraint; the constraint's name follows."""
 _LAYOUT, _VERSION = "msmq.layout", "msmq.version"
 """Properties that hold the layout that a table has, and the version of the program that made or upgraded it."""
 _WORD = re.compile("'([^']*)'")
@@ -54,6 +54,11 @@ def is_newer(properties: Mapping[str, str]) -> bool:
     return int(properties.get(_LAYOUT, 0)) > LAYOUT
 
 
+def types_of(columns: StructType) -> dict[str, str]:
+    """Returns the SQL types of columns by name."""
+    return {field.name: field.dataType.simpleString() for field in columns}
+
+
 def plan(table: Table, columns: StructType, properties: Mapping[str, str]) -> Upgrade:
     """Returns what a table with these columns and properties lacks to be as declared.
 
@@ -61,7 +66,7 @@ def plan(table: Table, columns: StructType, properties: Mapping[str, str]) -> Up
         JobError: it cannot become that: it has columns, types or words that this version does not have.
     """
     made = f"The table {table.name} was made by {maker(properties)} of msmq-replay, "
-    there = {field.name: field.dataType.simpleString() for field in columns}
+    there = types_of(columns)
     declared = {column.name: column for column in table}
     if unknown := there.keys() - declared.keys():
         raise JobError(f"{made}with columns that this version lacks: {', '.join(sorted(unknown))}. {_CURE}")

@@ -37,6 +37,7 @@ from jobs.tables.local_files import (
     write_file,
     writing_files,
 )
+from jobs.tables.log_files import FOLDER, LAST_CHECKPOINT
 from jobs.tables.mirror import TakenError, alone_in, mirror_of
 from jobs.tables.spark_rows import nullable
 from jobs.tables.tasks import map_arrow
@@ -75,7 +76,7 @@ def create(place: str, table: Table, properties: Mapping[str, str], *, again: bo
     With `again`, it replaces the table that is there, and its rows.
     """
     folder = Path(place)
-    if not again and folder.exists() and any(found.name != log.FOLDER for found in folder.iterdir()):
+    if not again and folder.exists() and any(found.name != FOLDER for found in folder.iterdir()):
         return
     with alone_in(place), suppress(TakenError):  # another run has created it
         newest = next(iter(log.versions(place)), -1)
@@ -366,13 +367,13 @@ def checkpoint(place: str) -> None:
 
     The commits stand without it.
     """
-    delta, entries = open_table(place), Path(place, log.FOLDER)
+    delta, entries = open_table(place), Path(place, FOLDER)
     try:
         delta.create_checkpoint()
         if (mirror := mirror_of(place)) is not None:
             mirror.put_checkpoint(delta.version())
             return
-        sync(*entries.glob(f"{delta.version():020d}.checkpoint*"), entries / log.LAST_CHECKPOINT, entries)
+        sync(*entries.glob(f"{delta.version():020d}.checkpoint*"), entries / LAST_CHECKPOINT, entries)
         delta.cleanup_metadata()
     except (DeltaError, OSError, JobError) as error:
         warn(f"{place}: no checkpoint could be made: {first_line(error)}")

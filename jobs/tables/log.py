@@ -7,7 +7,6 @@ in an object store is fetched first. A commit is a file of JSON lines named by i
 
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from jobs.cli.errors import JobError
+from jobs.tables.log_files import FOLDER, commit_file, commit_versions
 from jobs.tables.mirror import mirror_of
 
 SET_PROPERTIES = "SET TBLPROPERTIES"
@@ -23,9 +23,6 @@ _UPKEEP = (
     *("ADD COLUMN", "ADD COLUMNS", "ADD CONSTRAINT", "DROP CONSTRAINT", "UPGRADE PROTOCOL"),
 )
 """Operations that leave a table's rows as they are."""
-FOLDER = "_delta_log"
-LAST_CHECKPOINT = "_last_checkpoint"
-_COMMIT_FILE = re.compile(r"(\d{20})\.json")
 
 
 class DamagedError(JobError):
@@ -92,7 +89,7 @@ def versions(table: str) -> list[int]:
         return mirror.versions()
     folder = Path(table, FOLDER)
     names = os.listdir(folder) if folder.is_dir() else []  # noqa: PTH208 - names are enough
-    return sorted((int(match[1]) for name in names if (match := _COMMIT_FILE.fullmatch(name))), reverse=True)
+    return sorted(commit_versions(names), reverse=True)
 
 
 class Entry(NamedTuple):
@@ -140,7 +137,7 @@ def is_whole(table: str, version: int) -> bool:
 def _lines(table: str, version: int) -> list[bytes]:
     """Returns the lines of a commit; a line ends with a line feed only, whatever characters JSON contains."""
     if (mirror := mirror_of(table)) is not None:
-        mirror.fetch([f"{FOLDER}/{version:020d}.json"])
+        mirror.fetch([f"{FOLDER}/{commit_file(version)}"])
     lines = [line for line in entry(table, version).read_bytes().split(b"\n") if line.strip()]
     if not lines:
         raise DamagedError(table, version)
@@ -149,4 +146,4 @@ def _lines(table: str, version: int) -> list[bytes]:
 
 def entry(table: str, version: int) -> Path:
     """Returns the file of a commit of the table in this folder of this machine."""
-    return Path(table, FOLDER, f"{version:020d}.json")
+    return Path(table, FOLDER, commit_file(version))

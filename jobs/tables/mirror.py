@@ -7,7 +7,7 @@ listed once, each entry is fetched once, and a commit is one request, which the 
 
 import atexit
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,12 +18,11 @@ from typing import Any, TypeVar
 
 from jobs.cli.errors import JobError, UsageError, first_line
 from jobs.cli.temporary import private_folder
+from jobs.tables.log_files import FOLDER, LAST_CHECKPOINT, commit_file, commit_versions, version_of
 from udfs.capture import stores
 from udfs.frames.parallel import run_in_parallel
 
 Answer = TypeVar("Answer")
-_LOG = "_delta_log"
-_LAST_CHECKPOINT = "_last_checkpoint"
 _RETENTION = timedelta(days=30)
 """Commits older than this go when a checkpoint has what they say; Delta's own default."""
 _ALLOW_HTTP = "allow_http"
@@ -44,7 +43,7 @@ class Store:
     objects: Any
     """The store, of the package `obstore`, with keys below the warehouse's folder."""
     folder: Path
-    """Where its tables are repeated."""
+    """The folder of this machine in which its tables are repeated."""
 
     @classmethod
     def open(cls, uri: str) -> "Store":
@@ -138,35 +137,35 @@ class Mirror:
             elif not self._is_current:
                 self._read_on()
             self._is_current = True
-            return sorted(_versions(self._objects or ()), reverse=True)
+            return sorted(commit_versions(self._objects or ()), reverse=True)
 
     def _list(self) -> None:
         """Lists the log, and fetches what the newest version needs."""
-        pages = self.store.ask(lambda: list(self.store.objects.list(f"{self.table}/{_LOG}")))
+        pages = self.store.ask(lambda: list(self.store.objects.list(f"{self.table}/{FOLDER}")))
         found = {one["path"].rpartition("/")[2]: one["last_modified"] for page in pages for one in page}
-        self._objects = {name: at for name, at in found.items() if _number(name) >= 0}
+        self._objects = {name: at for name, at in found.items() if version_of(name) >= 0}
         if self._objects:
-            self.fetch_log(max(_versions(self._objects), default=-1))
+            self.fetch_log(max(commit_versions(self._objects), default=-1))
 
     def _read_on(self) -> None:
         """Fetches the versions after the newest that is known."""
         objects = self._objects or {}
-        version = max(_versions(objects), default=-1) + 1
+        version = max(commit_versions(objects), default=-1) + 1
         while True:
             try:
-                self._fetch(f"{_LOG}/{_commit(version)}")
+                self._fetch(f"{FOLDER}/{commit_file(version)}")
             except FileNotFoundError:
                 return
-            self._add(_commit(version))
+            self._add(commit_file(version))
             version += 1
 
     def fetch_log(self, version: int) -> None:
         """Fetches the entries from which the table's files in a version follow."""
         with self.alone:
             names = self._objects or {}
-            checkpoints = (_number(name) for name in names if ".checkpoint" in name)
+            checkpoints = (version_of(name) for name in names if ".checkpoint" in name)
             first = max((made for made in checkpoints if made <= version), default=0)
-            self.fetch(f"{_LOG}/{name}" for name in names if first <= _number(name) <= version)
+            self.fetch(f"{FOLDER}/{name}" for name in names if first <= version_of(name) <= version)
 
     def fetch(self, names: Iterable[str]) -> None:
         """Fetches files of the table that are not here.
@@ -206,7 +205,7 @@ class Mirror:
         """
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 - as above
 
-        name = f"{_LOG}/{_commit(version)}"
+        name = f"{FOLDER}/{commit_file(version)}"
         try:
             self._put(name, mode="create")
         except AlreadyExistsError:
@@ -218,31 +217,31 @@ class Mirror:
         except BaseException:
             self._drop(name)
             raise
-        self._add(_commit(version))
+        self._add(commit_file(version))
 
     def put_checkpoint(self, version: int) -> None:
         """Puts a checkpoint into the store, and deletes the commits before it that are past their retention."""
-        made = sorted(path.name for path in (self.folder / _LOG).glob(f"{version:020d}.checkpoint*"))
-        self.put(f"{_LOG}/{name}" for name in (*made, _LAST_CHECKPOINT))
+        made = sorted(path.name for path in (self.folder / FOLDER).glob(f"{version:020d}.checkpoint*"))
+        self.put(f"{FOLDER}/{name}" for name in (*made, LAST_CHECKPOINT))
         for name in made:
             self._add(name)
         objects, long_ago = self._objects or {}, datetime.now(UTC) - _RETENTION
-        old = [name for name, at in objects.items() if _number(name) < version and at < long_ago]
+        old = [name for name, at in objects.items() if version_of(name) < version and at < long_ago]
         self.delete_log(old)
 
     def delete_log(self, names: Collection[str]) -> None:
         """Deletes entries of the log."""
         if names:
-            self.store.ask(lambda: self.store.objects.delete([f"{self.table}/{_LOG}/{name}" for name in names]))
+            self.store.ask(lambda: self.store.objects.delete([f"{self.table}/{FOLDER}/{name}" for name in names]))
         for name in names:
-            self._drop(f"{_LOG}/{name}")
+            self._drop(f"{FOLDER}/{name}")
             (self._objects or {}).pop(name, None)
 
     def log_before_checkpoint(self) -> list[str]:
         """Returns the entries of the log that the newest checkpoint makes superfluous."""
         names = self._objects or {}
-        first = max((_number(name) for name in names if ".checkpoint" in name), default=-1)
-        return [name for name in names if _number(name) < first]
+        first = max((version_of(name) for name in names if ".checkpoint" in name), default=-1)
+        return [name for name in names if version_of(name) < first]
 
     def _add(self, name: str) -> None:
         self._objects = {**(self._objects or {}), name: datetime.now(UTC)}
@@ -278,20 +277,6 @@ def fetch(files: Collection[str]) -> None:
             of_tables.setdefault(folder, []).append(name)
     for folder, names in of_tables.items():
         _mirrors[folder].fetch(names)
-
-
-def _versions(names: Iterable[str]) -> Iterator[int]:
-    return (_number(name) for name in names if name.endswith(".json") and len(name) == len(_commit(0)))
-
-
-def _commit(version: int) -> str:
-    return f"{version:020d}.json"
-
-
-def _number(name: str) -> int:
-    """Returns the version that an entry of a log belongs to; -1 for one of no version."""
-    number = name.partition(".")[0]
-    return int(number) if number.isdecimal() else -1
 
 
 def _write(path: Path, data: bytes) -> None:

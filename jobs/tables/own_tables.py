@@ -6,8 +6,9 @@ from pathlib import Path
 
 from jobs.cli.code_version import VERSION
 from jobs.cli.errors import JobError, UsageError
-from jobs.tables import damage, log
-from jobs.tables.layout import DECLARATION, is_newer, maker, plan
+from jobs.tables import damage
+from jobs.tables.layout import DECLARATION, is_newer, maker, plan, types_of
+from jobs.tables.log_files import FOLDER
 from jobs.tables.publish_lock import require_whole
 from jobs.tables.warehouse import Warehouse
 from schemas.table import Table, sql_type
@@ -80,7 +81,7 @@ def _require_upgradable(
 
 def _can_be_read(warehouse: Warehouse, table: Table) -> bool:
     """Returns whether a table of a newer version has all columns that this version reads."""
-    there = {field.name: field.dataType.simpleString() for field in warehouse.columns(table)}
+    there = types_of(warehouse.columns(table))
     return all(there.get(column.name) == sql_type(column.type) for column in table)
 
 
@@ -96,7 +97,7 @@ def _properties(warehouse: Warehouse, table: Table) -> Mapping[str, str] | None:
 
 def _holds_something(place: Path) -> bool:
     """Returns whether there is more than what a run leaves that was killed when it began to create a table."""
-    return place.exists() and not (place.is_dir() and all(found.name == log.FOLDER for found in place.iterdir()))
+    return place.exists() and not (place.is_dir() and all(found.name == FOLDER for found in place.iterdir()))
 
 
 def _is_damaged(warehouse: Warehouse, table: Table) -> bool:

@@ -86,9 +86,6 @@ class ThroughSpark(Warehouse):
             if _NOT_EMPTY not in str(error):
                 raise
 
-    def create_view(self, name: str, query: str, about: str = "") -> None:
-        """Creates nothing: a folder holds no views."""
-
     def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
         with naming_conflicts(table):
             self.spark.sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({property_list(pairs)})")

@@ -81,9 +81,9 @@ class Warehouse(ABC):
     """The tables that this run has read or written, if the warehouse is small enough to be held in memory."""
 
     needs_spark: ClassVar[bool]
-    """Whether rows come from the tables and go to them through Spark only: then each read and commit costs more."""
+    """Whether only Spark can read and write the tables; each read and commit then costs more."""
     _clusters: ClassVar[bool]
-    """Whether Delta knows by which columns to sort rows."""
+    """Whether Delta itself clusters rows by the columns that a table declares for it."""
 
     @property
     def place(self) -> str:
@@ -172,8 +172,7 @@ class Warehouse(ABC):
     def _create(self, table: Table, *, exists: bool) -> None:
         """Commits the table's declaration, unless another run does or its folder is not empty."""
 
-    @abstractmethod
-    def create_view(self, name: str, query: str, about: str = "") -> None:
+    def create_view(self, name: str, query: str, about: str = "") -> None:  # noqa: B027 - only catalogs hold views
         """Creates or replaces a view beside the tables, where there can be one; `about`: its columns and comment."""
 
     @abstractmethod
