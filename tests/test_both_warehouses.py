@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.tables.in_folder import InFolder
 from jobs.tables.in_store import InStore
 from jobs.tables.layout import DECLARATION
+from jobs.tables.log import SET_PROPERTIES
 from jobs.tables.spark_rows import collect, to_spark
 from jobs.tables.through_spark import InCatalog, ThroughSpark
 from jobs.tables.warehouse import Rows, Warehouse
@@ -44,6 +45,18 @@ def gaps(**lengths: int) -> pl.DataFrame:
     """A gap of each length: `a1=2` is 2 bytes of stream a, at offset 1."""
     rows = [{"stream_id": at[0], "stream_offset": int(at[1:]), "length": length} for at, length in lengths.items()]
     return pl.DataFrame(rows, schema_of(STREAM_GAPS.arrow))
+
+
+def test_who_sets_a_property_is_told_by_the_commit_alone(warehouse: Warehouse) -> None:
+    warehouse.create(STREAM_GAPS)
+    warehouse.set_properties(STREAM_GAPS, {"msmq.test": "set"}, by="process 7 on a machine")
+    newest = next(iter(warehouse.commits(STREAM_GAPS)))
+    assert (newest.operation, newest.user_metadata) == (SET_PROPERTIES, "process 7 on a machine")
+    assert warehouse.properties(STREAM_GAPS)["msmq.test"] == "set"
+    assert "process 7" not in str(warehouse.properties(STREAM_GAPS))
+    warehouse.set_properties(STREAM_GAPS, {"msmq.test": "again"})
+    warehouse.forget(STREAM_GAPS)
+    assert next(iter(warehouse.commits(STREAM_GAPS))).user_metadata == ""
 
 
 @pytest.mark.parametrize("on_spark", [False, True], ids=["rows of this process", "rows of Spark"])

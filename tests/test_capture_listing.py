@@ -66,7 +66,7 @@ def test_fault_96_a_name_that_is_not_utf8_gives_a_row_with_a_reason(folder: Path
     assert readable["status"] == CaptureStatus.OK
     assert (row["uri"], row["status"], row["reason"]) == (named, CaptureStatus.UNREADABLE, CaptureReason.NOT_READABLE)
     assert row["detail"] == "The file cannot be read: its name is not UTF-8. Rename it"
-    assert find_new([row], {row["capture_id"]}) == []
+    assert find_new([row], {row["capture_id"]}, ()) == []
 
 
 def test_fault_96_links_that_form_loops_list_each_file_once(folder: Path) -> None:

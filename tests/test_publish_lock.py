@@ -1,7 +1,9 @@
 """The publish lock and its rollback, checked without Spark: the product's lock on tables that are Python lists."""
 
 import json
+import os
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -152,8 +154,9 @@ class Run:
         """Returns the table's newest version, as of a table that lies in no folder."""
         return next(((commit.version, None) for commit in self.commits_if_any(table)), None)
 
-    def set_properties(self, table: Table, pairs: dict[str, str]) -> None:
+    def set_properties(self, table: Table, pairs: dict[str, str], *, by: str = "") -> None:
         """Commits properties; loses one commit in ten, and one answer in ten, where that is asked for."""
+        assert by == (f"process {os.getpid()} on {socket.gethostname()}" if lock_state.PROPERTY in pairs else "")
         self.point()
         fate = self.losses.random() if self.losses else 1
         if fate < 0.1:
@@ -394,7 +397,7 @@ def test_a_process_of_this_machine_that_is_killed_is_known_to_be_dead(tmp_path: 
         other.kill()
     assert mark.take()
     assert not Mark(file).take()
-    state = LockState("r", "host", 1, 0, machine=mark.machine)
+    state = LockState("r", 0, machine=mark.machine)
     assert state.is_known_dead(mark.machine)
     for elsewhere in ("another machine", ""):
         assert not state.is_known_dead(elsewhere)
@@ -486,7 +489,7 @@ def test_the_version_that_rolling_back_restores(
 
 
 def test_what_is_no_state_is_left_out() -> None:
-    run = LockState("r", "h", 1, 4)
+    run = LockState("r", 4)
     pairs = json.dumps({"msmq.lock": run.text})
     assert LockState.of(commit(5, SET_PROPERTIES, properties=pairs)) is not None
     assert LockState.of(commit(6, SET_PROPERTIES, properties=pairs)) is None  # another commit came between

@@ -3,7 +3,7 @@
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -62,12 +62,19 @@ def capture_files(uris: Iterable[str]) -> list[str]:
     return sorted({file for uri in given for file in _files(uri)})
 
 
-def changed_files(known: Iterable[Mapping[str, Any]], files: Mapping[str, Stamp]) -> list[str]:
-    """Returns the files that are not as they were when a capture of this name and size was ingested.
+def files_again(uris: Sequence[str]) -> list[str]:
+    """Returns the files that `--again` names, whose captures are read although the tables have them; none for none."""
+    return capture_files(uris) if uris else []
+
+
+def changed_files(
+    known: Iterable[Mapping[str, Any]], files: Mapping[str, Stamp], again: Collection[str] = ()
+) -> list[str]:
+    """Returns the files that are not as they were when a capture of this name and size was ingested, or in `again`.
 
     `known` are rows of `captures` with the columns AS_INGESTED.
     """
-    by_uri = {row["uri"]: row for row in known}
+    by_uri = {row["uri"]: row for row in known if row["uri"] not in again}
     return [file for file, stamp in files.items() if file not in by_uri or not _is_as_ingested(stamp, by_uri[file])]
 
 

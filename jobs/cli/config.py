@@ -145,6 +145,12 @@ class Config:
         "fields.",
     )
 
+    again: tuple[str, ...] = _ingest(
+        (),
+        "captures to read anew although the tables have them: files, folders or globs; what they gave is replaced",
+        metavar="URI",
+        reason="For captures that were read with other --ports or --overlap, or by a release with a fault.",
+    )
     bodies: str = _ingest(Bodies.DROP.value, "whether packets.raw holds message bodies", choices=Bodies)
     overlap: str = _ingest(
         _INGEST.overlap.value,

@@ -11,6 +11,7 @@ from jobs.cli.capture_listing import (
     Stamp,
     bytes_of,
     changed_files,
+    files_again,
     most_in_memory,
     most_messages,
 )
@@ -70,7 +71,8 @@ def needs_no_tasks(warehouse: Warehouse, config: Config, files: Mapping[str, Sta
         return False
     if warehouse.has(CAPTURES):
         known = warehouse.read_local(CAPTURES, *AS_INGESTED)
-        files = {file: files[file] for file in changed_files(known.to_dicts(), files)}
+        again = files_again(config.again)
+        files = {file: files[file] for file in changed_files(known.to_dicts(), files, again)}
     return fit(warehouse, config, files)
 
 

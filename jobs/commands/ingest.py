@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import polars as pl
 from pyspark.sql import SparkSession
 
-from jobs.cli.capture_listing import AS_INGESTED, Stamp, capture_files, changed_files, stamps
+from jobs.cli.capture_listing import AS_INGESTED, Stamp, capture_files, changed_files, files_again, stamps
+from jobs.cli.code_version import VERSION
 from jobs.cli.command import Summary
 from jobs.cli.config import Config
 from jobs.cli.errors import ChangedError, JobError
@@ -27,13 +29,16 @@ from udfs.frames.engine import Row
 from udfs.frames.parallel import run_in_parallel
 from udfs.ingest import flow
 from udfs.ingest.captures import rank
+from udfs.replay.words import one_or_many
 
+AS_READ = ("capture_id", "ports", "overlap", "read_by")
+"""Columns of `captures` that say how a capture was read."""
 _ATTEMPTS = 5
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
-    """Reads new captures and returns the summary."""
-    files = capture_files(config.captures)
+    """Reads new captures, and others again if that is asked for; returns the summary."""
+    files = files_to_read(config)
     warehouse = open_warehouse(spark, config)
     require_own(warehouse, upgrades=True)
     with in_memory.hold(warehouse, config, stamps(files)) as (locked, lock):
@@ -42,6 +47,11 @@ def run(spark: SparkSession, config: Config) -> Summary:
         held = in_memory.with_few_messages(locked, config)
         reconcile.step(held, reconcile.INGESTED)
         return ingest_summary(engine_of(held), held.place)
+
+
+def files_to_read(config: Config) -> list[str]:
+    """Returns the files that --captures and --again name."""
+    return capture_files((*config.captures, *config.again))
 
 
 def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> Mapping[str, Stamp]:
@@ -66,17 +76,41 @@ class New(NamedTuple):
 
 
 def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
-    """Creates tables that are not there, and finds the captures whose content `captures` lacks."""
+    """Creates tables that are not there, and finds the captures whose content `captures` lacks, or to read again."""
     run_in_parallel(partial(warehouse.create, table, derived=table is BOOKS) for table in (*KEPT, BOOKS))
     found = stamps(files)
     known = OnSpark(warehouse)
-    ingested = known.collect(rows=known.read(CAPTURES, *AS_INGESTED))["rows"]
-    changed = changed_files(ingested.to_dicts(), found)
+    ingested = known.collect(rows=known.read(CAPTURES, *AS_INGESTED, *AS_READ))["rows"]
+    again = files_again(config.again)
+    changed = changed_files(ingested.to_dicts(), found, again)
     engine = OnSpark(warehouse, in_memory.fit(warehouse, config, {file: found[file] for file in changed}))
-    captures = flow.find_new_captures(engine, changed, config.ingest)
+    captures = flow.find_new_captures(engine, changed, config.ingest, again)
+    anew = {row["capture_id"] for row in captures if row["again"]}
+    for why in _read_otherwise(ingested.filter(~pl.col("capture_id").is_in(anew)), config):
+        warn(f"ingest: {why}")
     if not captures:
         progress("ingest: nothing new")
     return New(found, in_memory.increments(warehouse, config, captures))
+
+
+def _read_otherwise(known: pl.DataFrame, config: Config) -> list[str]:
+    """Returns a sentence for each option under which captures in the tables were read with another value.
+
+    `known` has the columns AS_READ. Of captures that a release before 1.0 read, no value is known.
+    """
+    counted = {
+        "--ports": known["ports"].list.sort().cast(pl.List(pl.String)).list.join(","),
+        "--overlap": known["overlap"],
+        "release": known["read_by"],
+    }
+    now = {"--ports": ",".join(map(str, sorted(config.ports))), "--overlap": config.overlap, "release": VERSION}
+    return [
+        f"{one_or_many(many, '1 capture was', f'{many:,} captures were')} read with {name} {value}, this run has "
+        f"{now[name]}: nightly --again FILE reads captures anew that are still there."
+        for name, values in counted.items()
+        for value, many in values.drop_nulls().value_counts(sort=True).iter_rows()
+        if value != now[name]
+    ]
 
 
 def take_in(
@@ -97,7 +131,9 @@ def take_in(
         if not captures:
             return ingested_ns
         size = sum(row["content_bytes"] for row in captures)
-        progress(f"ingest: {len(captures)} new captures, {size / 1e6:.1f} MB")
+        anew = sum(row["again"] for row in captures)
+        also = f", {anew} of them read before" if anew else ""
+        progress(f"ingest: {len(captures)} new captures{also}, {size / 1e6:.1f} MB")
         read = [row["uri"] for row in captures]
         engine = OnSpark(warehouse, 0 < in_memory.limit(warehouse, config) >= size)
         try:

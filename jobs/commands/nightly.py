@@ -7,7 +7,7 @@ from typing import cast
 from pyspark.sql import SparkSession
 
 from jobs.cli import command
-from jobs.cli.capture_listing import Stamp, capture_files, stamps
+from jobs.cli.capture_listing import Stamp, stamps
 from jobs.cli.command import STARTING, Summary
 from jobs.cli.config import Config
 from jobs.cli.logs import step
@@ -119,7 +119,7 @@ def _nothing_new(summary: Summary, files: Mapping[str, Stamp]) -> Summary:
 
 
 def _list(config: Config) -> Mapping[str, Stamp]:
-    return stamps(capture_files(config.captures))
+    return stamps(ingest.files_to_read(config))
 
 
 def _start(config: Config, files: Mapping[str, Stamp]) -> SparkSession:

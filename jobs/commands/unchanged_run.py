@@ -29,7 +29,12 @@ _NAME = "last_night.json"
 
 
 def recall(config: Config, files: Mapping[str, Stamp]) -> Summary | None:
-    """Returns the summary of the last night if options, captures and tables are the same; None if Spark must look."""
+    """Returns the summary of the last night if options, captures and tables are the same; None if Spark must look.
+
+    Captures to read again are as good as new.
+    """
+    if config.again:
+        return None
     warehouse = open_warehouse(None, config)
     place = warehouse.path(_NAME)
     if place is None or warehouse.needs_spark:
@@ -65,7 +70,8 @@ def remember(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], s
 
 def _of(config: Config, files: Mapping[str, Stamp]) -> str:
     """Returns a hash of the options, the names, the captures and the program."""
-    options: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in NO_EFFECT}
+    left_out = (*NO_EFFECT, "again")
+    options: dict[str, Any] = {name: value for name, value in asdict(config).items() if name not in left_out}
     options["names_key"] = config.hiding_key and pseudonymize("names", config.hiding_key)
     given = [options, list(Names.read(config.names_file).rows()), sorted(files.items()), code_version.program_hash()]
     text = json.dumps(given, sort_keys=True)

@@ -140,6 +140,9 @@ class InProcess:
     def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
         self.replace(table, self.derive(work, **tables))
 
+    def delete(self, table: Table, gone: pl.DataFrame) -> None:
+        self.tables[table.name] = as_polars(self.join(self.read(table), gone, gone.columns, "anti"))
+
     def delete_from_offset(self, table: Table, stale: pl.DataFrame) -> None:
         rows = as_polars(self.read(table))
         self.tables[table.name] = rows.filter(~from_offsets(stale, table).find(rows))

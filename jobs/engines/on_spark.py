@@ -278,6 +278,9 @@ class OnSpark:
             return
         self.replace(table, self._derived(derivation, tables).rows().select(f"{ONE}.*"))
 
+    def delete(self, table: Table, gone: Rows) -> None:
+        self.warehouse.replace_rows(table, gone, InProcess().table([], table.arrow))
+
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
         self.warehouse.delete_from_offset(table, stale)
 

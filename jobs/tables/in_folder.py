@@ -68,8 +68,8 @@ class InFolder(Warehouse):
         self.check_lock()
         local_commits.create(self._at(table), table, properties(table), again=exists)
 
-    def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
-        local_commits.set_properties(self._at(table), pairs)
+    def set_properties(self, table: Table, pairs: Mapping[str, str], *, by: str = "") -> None:
+        local_commits.set_properties(self._at(table), pairs, by)
 
     def read(self, table: Table) -> DataFrame:
         files = self._files(table)  # Delta would find them by a query each time

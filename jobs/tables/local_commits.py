@@ -60,11 +60,17 @@ _FEW_ROWS, _MANY_FILES = 20_000, 8
 """Few rows in many files become one file: opening a file takes as long as reading a thousand rows."""
 _CHECKPOINT_EVERY = 10
 """Versions after which a checkpoint is made; Delta's own default."""
-_ONCE: Any = {
-    "commit_properties": CommitProperties(max_commit_retries=0),
-    "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
-}
-"""How delta-rs commits: after the version that was read or not at all, and not yet with a checkpoint."""
+
+
+def _once(by: str = "") -> dict[str, Any]:
+    """Returns how delta-rs commits: after the version that was read or not at all, and not yet with a checkpoint."""
+    return {
+        "commit_properties": CommitProperties({"userMetadata": by} if by else None, max_commit_retries=0),
+        "post_commithook_properties": PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
+    }
+
+
+_ONCE = _once()
 _opened: dict[str, tuple[log.Entry | None, DeltaTable]] = {}
 """The tables that this process has opened, as they were when the log ended with this entry."""
 _CURE = "Ingest the captures into a new warehouse."
@@ -297,15 +303,15 @@ def _add_actions(delta: DeltaTable) -> pa.Table:
     return pa.table(delta.get_add_actions())
 
 
-def set_properties(place: str, pairs: Mapping[str, str]) -> None:
-    """Sets properties of the table at this place, in the version after the one that it reads.
+def set_properties(place: str, pairs: Mapping[str, str], by: str = "") -> None:
+    """Sets properties of the table at this place, in the version after the one that it reads; `by` is user metadata.
 
     Raises:
         ConflictError: another run made that version.
     """
 
     def commit(delta: DeltaTable) -> None:
-        delta.alter.set_table_properties(dict(pairs), raise_if_not_exists=False, **_ONCE)
+        delta.alter.set_table_properties(dict(pairs), raise_if_not_exists=False, **_once(by))
 
     _commit(place, lambda: None, commit, attempts=1)
 

@@ -14,6 +14,7 @@ Derived = dict[str, dict[str, Any]]
 """By step: the versions of the sources, the options, and the versions of the tables that it derived from them."""
 PROPERTY = "msmq.lock"
 RELEASED = "released"
+_OF_THE_COMMIT = ("at", "by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,6 @@ class LockState:
     """Says who holds the lock or held it last, and the tables' versions when its last step was completed."""
 
     run: str
-    host: str
-    pid: int
     after: int
     """The version of `captures` that the run had read; the state counts if it was committed as the next one."""
     versions: dict[str, int] = field(default_factory=dict)
@@ -37,6 +36,8 @@ class LockState:
     seconds: int = 0
     """The run's own `claim_seconds`, in which it renews the lock."""
     at: datetime | None = None
+    by: str = ""
+    """Which process has set it, as its commit says: no property of the table does."""
 
     @classmethod
     def of(cls, commit: Commit) -> Self | None:
@@ -47,14 +48,16 @@ class LockState:
         try:
             given = json.loads(json.loads(commit.parameters["properties"])[PROPERTY])
             state = cls(**{name: value for name, value in given.items() if name in names})
-            return replace(state, at=commit.at.astimezone(UTC)) if commit.version == state.after + 1 else None
+            if commit.version != state.after + 1:
+                return None
+            return replace(state, at=commit.at.astimezone(UTC), by=commit.user_metadata)
         except (AttributeError, KeyError, TypeError, ValueError):
             return None
 
     @property
     def text(self) -> str:
         """Returns the state as the value of the property."""
-        return json.dumps({name: value for name, value in asdict(self).items() if name != "at"})
+        return json.dumps({name: value for name, value in asdict(self).items() if name not in _OF_THE_COMMIT})
 
     @property
     def is_released(self) -> bool:
@@ -65,7 +68,7 @@ class LockState:
     def owner(self) -> str:
         """Returns who holds it, for a person."""
         since = f", last seen at {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at else ""
-        return f"process {self.pid} on {self.host}{since}"
+        return f"{self.by or 'another run'}{since}"
 
     def is_known_dead(self, machine: str) -> bool:
         """Returns whether the run has ended, for who has the mark of the folder on a machine."""

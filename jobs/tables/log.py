@@ -42,11 +42,14 @@ class Commit(NamedTuple):
     at: datetime
     operation: str
     parameters: Mapping[str, Any]
+    user_metadata: str = ""
+    """What its writer said of it; Delta keeps it with the commit."""
 
     @classmethod
     def of(cls, version: int, at: datetime, info: Mapping[str, Any]) -> Self:
         """Makes the commit from its `commitInfo` or from a row of DESCRIBE HISTORY."""
-        return cls(version, at, info.get("operation") or "", info.get("operationParameters") or {})
+        parameters = info.get("operationParameters") or {}
+        return cls(version, at, info.get("operation") or "", parameters, info.get("userMetadata") or "")
 
     @property
     def changes_rows(self) -> bool:

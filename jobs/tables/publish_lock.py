@@ -83,7 +83,7 @@ class PublishLock:
         self.rolled_back: list[str] = []
         """The dead runs whose commits this one rolled back, and why each ended."""
         self._warehouse, self._tables, self._seconds, self._mark, self._undo = warehouse, tables, seconds, mark, undo
-        self._recorded = LockState(self.run, socket.gethostname(), os.getpid(), -1, seconds=seconds)
+        self._recorded = LockState(self.run, -1, seconds=seconds)
         self._renewed_at = 0.0
         self._is_lost = False
         self._one_thread = RLock()
@@ -239,7 +239,7 @@ class PublishLock:
         began = _now()
         state = replace(self._recorded, after=after, ended=ended)
         with suppress(ConflictError):
-            self._warehouse.set_properties(CAPTURES, {PROPERTY: state.text})
+            self._warehouse.set_properties(CAPTURES, {PROPERTY: state.text}, by=_this_process())
         newer = takewhile(lambda commit: commit.version > after, self._warehouse.commits_if_any(CAPTURES))
         is_set = any(found.run == self.run for found in map(LockState.of, newer) if found and found.after == after)
         if is_set:
@@ -317,6 +317,10 @@ def _keep_renewing(lock: PublishLock, seconds: int, is_done: Event) -> None:
     while not is_done.wait(max(1, seconds / _RENEWALS)):
         with suppress(Exception):  # the run finds out at its next commit
             lock.renew()
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def _now() -> float:

@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql.types import StructType
 
+from jobs.cli.spark_session import session_settings
 from jobs.tables.declared import (
     Guard,
     definition,
@@ -29,6 +30,7 @@ from schemas.table import Column, Table
 from udfs.frames.tables import schema_of
 
 _NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _COMMITS = 500
 """The newest commits that are read of a table's history."""
 
@@ -86,8 +88,8 @@ class ThroughSpark(Warehouse):
             if _NOT_EMPTY not in str(error):
                 raise
 
-    def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
-        with naming_conflicts(table):
+    def set_properties(self, table: Table, pairs: Mapping[str, str], *, by: str = "") -> None:
+        with naming_conflicts(table), session_settings(self.spark, {_USER_METADATA: by} if by else {}):
             self.spark.sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({property_list(pairs)})")
 
     def read(self, table: Table) -> DataFrame:

@@ -176,8 +176,10 @@ class Warehouse(ABC):
         """Creates or replaces a view beside the tables, where there can be one; `about`: its columns and comment."""
 
     @abstractmethod
-    def set_properties(self, table: Table, pairs: Mapping[str, str]) -> None:
+    def set_properties(self, table: Table, pairs: Mapping[str, str], *, by: str = "") -> None:
         """Sets properties of the table in one commit, and does not repeat it after a conflict.
+
+        `by` is written into the commit, as its user metadata.
 
         Raises:
             ConflictError: something else wrote to the table at the same time.

@@ -100,5 +100,8 @@ class Engine(Protocol[T]):
     def replace_by(self, table: Table, work: Work | Derivation, **tables: T | pl.DataFrame) -> None:
         """Replaces all rows of a table by those that a function makes, which have its columns in its order."""
 
+    def delete(self, table: Table, gone: T) -> None:
+        """Deletes the rows that have the values of one of `gone` in its columns."""
+
     def delete_from_offset(self, table: Table, stale: T) -> None:
         """Deletes the rows of each stream (stream_id, from_offset) from that offset on; with -1, all of the stream."""

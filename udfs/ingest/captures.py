@@ -37,10 +37,14 @@ class Place(NamedTuple):
         return first, last, self.capture_id
 
 
-def find_new(indexed: Iterable[Row], known: Collection[str]) -> list[Row]:
-    """Returns the indexed files whose content is not known; of files with the same content, the first by name."""
-    by_content = {row["capture_id"]: row for row in sorted(indexed, key=lambda row: row["uri"], reverse=True)}
-    return [row for capture_id, row in by_content.items() if capture_id not in known]
+def find_new(indexed: Sequence[Row], known: Collection[str], again: Collection[str]) -> list[Row]:
+    """Returns the indexed files whose content is not known, or in one of the files to read `again`, which they say.
+
+    Of files with the same content, it is the first by name.
+    """
+    by_content = {row["capture_id"]: row for row in sorted(indexed, key=itemgetter("uri"), reverse=True)}
+    anew = {row["capture_id"] for row in indexed if row["uri"] in again and row["capture_id"] in known}
+    return [row | {"again": one in anew} for one, row in by_content.items() if one in anew or one not in known]
 
 
 def find_unchanged(indexed: Iterable[Row], known: Iterable[Row]) -> list[Row]:

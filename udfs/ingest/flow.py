@@ -20,6 +20,7 @@ from schemas.ingest import (
     QUARANTINE,
     STREAM_GAPS,
     STREAMS,
+    Stage,
 )
 from schemas.table import STRING, row
 from udfs.frames.derivation import derives
@@ -80,11 +81,13 @@ def index_captures(engine: Engine[T], files: Sequence[str], options: IngestOptio
     return _brought(engine, engine.run(listed, index_files(options), staging.INDEX, parts=len(files)))
 
 
-def find_new_captures(engine: Engine[T], files: Sequence[str], options: IngestOptions) -> list[Row]:
-    """Indexes the files and ranks those whose content is not in the tables."""
+def find_new_captures(
+    engine: Engine[T], files: Sequence[str], options: IngestOptions, again: Collection[str] = ()
+) -> list[Row]:
+    """Indexes the files and ranks those whose content is not in the tables, or that are to be read `again`."""
     indexed = index_captures(engine, files, options)
     known = _known_captures(engine, {row["capture_id"] for row in indexed})
-    new = find_new(indexed, {row["capture_id"] for row in known})
+    new = find_new(indexed, {row["capture_id"] for row in known}, again)
     return rank([row | {"raw": row["raw"] and row["raw"][: options.raw_kept]} for row in new])
 
 
@@ -108,7 +111,7 @@ def ingest(
 ) -> int:
     """Reads ranked captures into the engine's tables, if they are found unchanged once they are read.
 
-    Returns when they were ingested, as `write` does.
+    What the tables have of captures that are read `again` is replaced. Returns when they were ingested: see `write`.
     """
     found = extract(engine, captures, options)
     require_unchanged()
@@ -192,6 +195,7 @@ def write(
     read["ingested_ns"] = at
     captures = capture_rows(extracted.captures, few["counts"].to_dicts(), few["pings"].to_dicts(), read)
     stale = engine.keep(assembled.stale)
+    _forget(engine, extracted.captures)
     if engine.count(stale):
         of_streams = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS)
         run_in_parallel(partial(engine.delete_from_offset, table, stale) for table in of_streams)
@@ -201,13 +205,33 @@ def write(
     return at
 
 
+def _forget(engine: Engine[T], captures: Sequence[Row]) -> None:
+    """Deletes what the tables have of captures that are read again, but for streams, which a plan replaces."""
+    again = [row["capture_id"] for row in captures if row["again"]]
+    if not again:
+        return
+    ids = engine.table([{"capture_id": one} for one in again], row(capture_id=STRING))
+    faults = [{"capture_id": one, "stage": stage.value} for one in again for stage in (Stage.CAPTURE, Stage.FRAME)]
+    engine.delete(QUARANTINE, engine.table(faults, row(capture_id=STRING, stage=STRING)))
+    engine.delete(INTERNAL_CONNECTIONS, ids)
+    engine.delete(CAPTURES, ids)
+
+
 def _read_history(engine: Engine[T], extracted: Extracted[T]) -> T:
-    """Returns rows of HISTORY for the connections in the captures, without those of captures that were not finished."""
-    now = engine.keep(engine.distinct(engine.select(extracted.segments, packed="connection", capture="capture")))
-    done = engine.read(CAPTURES)
-    before = engine.join(engine.read(INTERNAL_CONNECTIONS), now, ["packed"], "semi")
-    before = engine.join(before, done, ["capture_id"], "semi")
-    names = engine.distinct(engine.select(before, endpoints="endpoints", packed="packed"))
+    """Returns rows of HISTORY for the connections in the captures, without those of captures that were not finished.
+
+    A capture that is read again has those that it had before, too, as fewer may be found in it now.
+    """
+    now, done = engine.select(extracted.segments, packed="connection", capture="capture"), engine.read(CAPTURES)
+    if again := [row for row in extracted.captures if row["again"]]:
+        ids = engine.table(again, staging.CAPTURE_ID)
+        had = engine.join(engine.select(engine.read(INTERNAL_CONNECTIONS), "packed", "capture_id"), ids, ["capture_id"])
+        now = engine.union(now, engine.select(had, "packed", "capture"))
+        done = engine.join(done, ids, ["capture_id"], "anti")
+    now = engine.keep(engine.distinct(now))
+    known = engine.join(engine.read(INTERNAL_CONNECTIONS), now, ["packed"], "semi")
+    before = engine.join(known, done, ["capture_id"], "semi")
+    names = engine.distinct(engine.select(known, "endpoints", "packed"))
     streams = engine.derive(_with_endpoints, streams=engine.read(STREAMS))
     streams = engine.select(
         engine.join(streams, names, ["endpoints"]), packed="packed", stream_id="stream_id", instance="instance"

@@ -1,0 +1,114 @@
+"""Captures that are read again give what they would have given the first time."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from histories import cut, simulated
+from pyspark.sql import SparkSession
+from tiers import seeds
+from warehouses import CAPTURES, all_rows, config
+
+from jobs.cli.command import Summary
+from jobs.cli.config import DEFAULTS
+from jobs.commands import nightly
+from jobs.engines.in_process import InProcess
+from schemas.ingest import CAPTURES as CAPTURES_TABLE
+from schemas.ingest import INTERNAL_CONNECTIONS
+from schemas.tables import INGESTED
+from udfs.ingest import flow
+
+ELSEWHERE = replace(DEFAULTS.ingest, ports=(9999,))
+"""Options under which nothing is found."""
+STATES = ("first_instance", "tails", "state")
+RING = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
+
+
+def ingest(engine: InProcess, captures: Sequence[Path], again: Sequence[Path] = (), **options: Any) -> None:
+    """Reads captures into the tables of an engine."""
+    named, given = [str(one) for one in again], options.get("options", DEFAULTS.ingest)
+    new = flow.find_new_captures(engine, [str(one) for one in captures], given, named)
+    if new:
+        flow.ingest(engine, new, given, lambda: None)
+
+
+def tables(engine: InProcess) -> dict[str, list[str]]:
+    """Returns the rows of the tables, without what each run leaves of its own."""
+    found = {}
+    for table in INGESTED:
+        left_out = ["ingested_at", *(STATES if table == INTERNAL_CONNECTIONS else ())]
+        rows: pl.DataFrame = engine.read(table).drop(left_out, strict=False)
+        found[table.name] = sorted(map(repr, rows.to_dicts()))
+    return found
+
+
+def fresh(nights: Sequence[Sequence[Path]], **options: Any) -> dict[str, list[str]]:
+    """Returns the tables of captures that were read once."""
+    engine = InProcess()
+    for night in nights:
+        ingest(engine, night, **options)
+    return tables(engine)
+
+
+@pytest.mark.parametrize("seed", seeds(range(2), range(40)))
+def test_what_some_captures_gave_is_replaced_by_the_same(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(f"again {seed}")
+    captures = simulated(tmp_path, seed)
+    nights, engine = cut(rng, captures), InProcess()
+    for night in nights:
+        ingest(engine, night)
+    again = rng.sample(captures, rng.randint(1, len(captures)))
+    ingest(engine, captures, again)
+    assert tables(engine) == fresh(nights)
+
+
+@pytest.mark.parametrize("seed", seeds(range(2), range(40)))
+def test_captures_of_which_nothing_was_read_are_read_and_the_other_way_round(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(f"ports {seed}")
+    captures = simulated(tmp_path, seed)
+    engine, some = InProcess(), set(rng.sample(captures, rng.randint(1, len(captures))))
+    for capture in captures:
+        ingest(engine, [capture], options=ELSEWHERE if capture in some else DEFAULTS.ingest)
+    ingest(engine, captures, sorted(some))
+    assert tables(engine) == fresh([captures])
+    ingest(engine, captures, captures, options=ELSEWHERE)
+    assert tables(engine) == fresh([captures], options=ELSEWHERE)
+
+
+def test_a_copy_of_a_capture_is_enough_to_read_it_again(tmp_path: Path) -> None:
+    copy = tmp_path / RING[0].name
+    copy.write_bytes(RING[0].read_bytes())
+    engine = InProcess()
+    ingest(engine, RING)
+    ingest(engine, [*RING, copy], [copy])
+    assert len(engine.read(CAPTURES_TABLE)) == len(RING)
+    assert sorted(engine.read(CAPTURES_TABLE)["uri"].to_list()) == sorted(map(str, [copy, *RING[1:]]))
+
+
+@pytest.mark.parametrize("in_memory_bytes", [pytest.param(0, marks=pytest.mark.slow, id="in tasks"), 1 << 30])
+def test_a_night_reads_again_what_it_is_told_to(
+    spark: SparkSession, branches: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], in_memory_bytes: int
+) -> None:
+    """On a warehouse of which one capture was read with other ports; the next night has nothing to do."""
+
+    def night(*captures: Path, **options: Any) -> Summary:
+        return nightly.run(spark, config(tmp_path, *captures, in_memory_bytes=in_memory_bytes, **options))
+
+    night(RING[0])
+    night(RING[1], ports=[9999])
+    night(RING[2])
+    assert all_rows(tmp_path) != all_rows(branches)
+    capsys.readouterr()
+    night(*RING)
+    assert "1 capture was read with --ports 9999, this run has 1801: nightly --again FILE" in capsys.readouterr().err
+    night(*RING, again=[str(RING[1])])
+    assert "1 new captures, 1 of them read before" in capsys.readouterr().err
+    assert all_rows(tmp_path) == all_rows(branches)
+    night(*RING)
+    said = capsys.readouterr().err
+    assert "ingest: nothing new" in said
+    assert "--again" not in said
