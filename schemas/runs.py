@@ -6,15 +6,17 @@ TABLE_VERSION = row(table=STRING, version=LONG)
 
 RUNS = Table(
     "runs",
-    "One row per completed run of nightly that found something to do, written last: the versions of one moment.",
+    "One row per completed run of nightly, replay or repair that changed the tables, written last: the versions of one "
+    "moment.",
     ("run_id",),
     (
         Column("run_id", STRING, "Identifier of the run.", nullable=False),
+        Column("command", STRING, "The command: nightly, replay or repair.", nullable=False),
         Column("began_at", TIMESTAMP, "When it began, UTC.", nullable=False),
         Column("ended_at", TIMESTAMP, "When its tables and report were complete, UTC.", nullable=False),
         Column("version", STRING, "Release of msmq-replay.", nullable=False),
         Column("options", STRING, "Options with another value than their default, as JSON.", nullable=False),
-        Column("new_captures", LONG, "Captures that it read.", nullable=False),
+        Column("new_captures", LONG, "Captures that it read, those that were read before included.", nullable=False),
         Column("captures", LONG, "Captures that the warehouse had then.", nullable=False),
         Column("messages", LONG, "User messages that the warehouse had then.", nullable=False),
         Column("lost_messages", LONG, "Messages lost, in all of the warehouse; null if the replay does not tell."),

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, config
 
 from jobs.cli.code_version import VERSION
-from jobs.commands import nightly, repair
+from jobs.commands import nightly, repair, replay
 from jobs.tables import local_commits
 from schemas.messages import MESSAGES
 from schemas.outcomes import OUTCOMES
@@ -92,3 +92,18 @@ def test_a_copy_that_was_made_while_a_run_wrote_is_put_right_by_repair(spark: Sp
     repair.run(spark, config(copied))
     nightly.run(spark, config(copied, *BRANCHES))
     assert all_rows(copied) == all_rows(made)
+
+
+def test_replay_and_repair_are_recorded_and_a_run_that_changes_nothing_is_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    nightly.run(spark, config(tmp_path, *BRANCHES[:1]))
+    replay.run(spark, config(tmp_path))
+    repair.run(spark, config(tmp_path))
+    replay.run(spark, config(tmp_path, reading="literal"))
+    repair.run(spark, config(tmp_path, *BRANCHES))
+    found = [(row["command"], row["new_captures"], row["captures"]) for row in runs(tmp_path)]
+    assert found == [("nightly", 1, 1), ("replay", 0, 1), ("repair", 2, 3)]
+    assert [row["messages"] > 0 for row in runs(tmp_path)] == [True] * 3
+    assert [row["lost_messages"] is None for row in runs(tmp_path)] == [False, True, False]
+    assert moment(tmp_path, runs(tmp_path)[-1]) == moment(tmp_path)

@@ -3,19 +3,21 @@
 Each file in tests/layouts has a warehouse that an earlier version made of some captures, and these and later captures.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from zipfile import ZipFile
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from test_operations import killed_after
+from test_operations import Killed, killed_after
 from warehouses import all_rows, config, in_duckdb, without_spark
 
 from jobs.cli.code_version import VERSION
 from jobs.commands import nightly
-from jobs.tables import layout
+from jobs.tables import layout, local_commits
 from schemas.ingest import CAPTURES
 from schemas.tables import KEPT
 
@@ -86,3 +88,30 @@ def test_a_night_that_is_killed_while_it_upgrades_begins_again(
     found = said(nights(spark, earlier, "warehouse", first=False))
     ZipFile(LAYOUTS[0]).extractall(earlier / "again")
     assert found == said(nights(spark, earlier / "again", "warehouse", first=False))
+
+
+@pytest.mark.slow
+def test_a_night_that_is_killed_after_any_commit_while_it_upgrades_loses_nothing(
+    spark: SparkSession, earlier: Path
+) -> None:
+    commits = 0
+    settle = local_commits._settle
+
+    def counting(place: str, version: int) -> None:
+        nonlocal commits
+        settle(place, version)
+        commits += 1
+        if commits == killed_at:
+            raise Killed
+
+    killed_at = 0
+    with mock.patch.object(local_commits, "_settle", counting):
+        expected = said(nights(spark, earlier, "warehouse", first=False))
+        all_commits = commits
+        for killed_at in range(1, all_commits + 1):
+            folder, commits = earlier / str(killed_at), 0
+            ZipFile(LAYOUTS[0]).extractall(folder)
+            with suppress(Killed):  # the last commit of a night frees the lock
+                nights(spark, folder, "warehouse", first=False)
+            assert said(nights(spark, folder, "warehouse", first=False)) == expected, killed_at
+    assert all_commits > 20

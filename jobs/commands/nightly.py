@@ -14,7 +14,7 @@ from jobs.cli.logs import step
 from jobs.cli.names import Names
 from jobs.cli.spark_session import StartingSession, open_session, starts_own_jvm
 from jobs.commands import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
-from jobs.commands.record_run import record
+from jobs.commands.record_run import Run, record
 from jobs.commands.summary import summary, with_names
 from jobs.engines.on_spark import engine_of
 from jobs.tables.declared import string_literal
@@ -68,7 +68,7 @@ def _night(spark: SparkSession, config: Config, files: Mapping[str, Stamp]) -> t
         place = report.destination(held, config)
         found |= {} if place is None else {"report": place}
         many = sum(map(len, new.increments))
-        record(held, config, lock.run, began_at, found | {"new_captures": many})
+        record(held, config, Run(lock.run, "nightly", began_at), found | {"new_captures": many}, many)
         if not found["books"]["unbalanced"]:
             unchanged_run.remember(held, config, new.files, found)
     return found, many

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import polars as pl
 
@@ -16,27 +17,37 @@ from schemas.runs import RUNS
 from schemas.tables import TABLES
 from udfs.frames.tables import schema_of
 
+
+class Run(NamedTuple):
+    """Holds what tells a run from others."""
+
+    run_id: str
+    command: str
+    began_at: datetime
+
+
 _NOT_RECORDED = {*NO_EFFECT} - {"fail_on"}  # on which the exit code depends
 
 
-def record(warehouse: Warehouse, config: Config, run_id: str, began_at: datetime, found: Summary) -> None:
+def record(warehouse: Warehouse, config: Config, run: Run, found: Summary, new_captures: int) -> None:
     """Appends the row of a run that holds the publish lock, after all of its other tables are written.
 
-    `found` is its summary. A run that changed nothing leaves none.
+    `found` is its summary, of all tables. A run that changed nothing leaves none.
     """
     others = [table for table in TABLES if table != RUNS]
     tables = [{"table": name, "version": version} for name, version in warehouse.versions(others).items()]
-    if not found["new_captures"] and tables in warehouse.read_local(RUNS, "tables")["tables"].to_list():
+    if not new_captures and tables in warehouse.read_local(RUNS, "tables")["tables"].to_list():
         return
     outcomes = found["outcomes"]
     told = found["lost"] is not None
     row = {
-        "run_id": run_id,
-        "began_at": began_at,
+        "run_id": run.run_id,
+        "command": run.command,
+        "began_at": run.began_at,
         "ended_at": datetime.now(UTC),
         "version": VERSION,
         "options": json.dumps(_given(config), sort_keys=True),
-        "new_captures": found["new_captures"],
+        "new_captures": new_captures,
         "captures": sum(found["captures"].values()),
         "messages": found["messages"],
         "lost_messages": found["lost"],

@@ -7,12 +7,15 @@ Captures are not needed: no table has rows of a capture that was not finished, a
 `--captures` it is read at once. A table of `decode` or `replay` that was dropped is derived again.
 """
 
+from datetime import UTC, datetime
+
 from pyspark.sql import SparkSession
 
 from jobs.cli.capture_listing import capture_files, stamps
 from jobs.cli.command import Summary
 from jobs.cli.config import Config
 from jobs.commands import decode, in_memory, ingest, reconcile, replay
+from jobs.commands.record_run import Run, record
 from jobs.commands.summary import summary
 from jobs.engines.on_spark import engine_of
 from jobs.tables.own_tables import require_own
@@ -22,17 +25,19 @@ from schemas.ingest import CAPTURES, PACKETS
 
 def run(spark: SparkSession, config: Config) -> Summary:
     """Brings all tables up to date; returns what was rolled back and derived, and the counts of the tables."""
-    warehouse = open_warehouse(spark, config)
+    began_at, warehouse = datetime.now(UTC), open_warehouse(spark, config)
     require_own(warehouse, upgrades=True, mends=True)
     warehouse.require(CAPTURES, "ingest")
     warehouse.require(PACKETS, "ingest")
     files = capture_files(config.captures) if config.captures else []
     with in_memory.hold(warehouse, config, stamps(files), mends=True) as (locked, lock):
-        ingest.step(locked, config, files)
+        many = ingest.step(locked, config, files)
         lock.end_step()
         derived = {"decode": decode.step(locked, config)}
         lock.end_step()
         held = in_memory.with_few_messages(locked, config)
         derived |= {"replay": replay.step(held, config), "books": reconcile.step(held)}
         again = [step for step, was_derived in derived.items() if was_derived]
-        return {"undone": lock.rolled_back, "derived_again": again} | summary(engine_of(held), held.place)
+        found = summary(engine_of(held), held.place)
+        record(held, config, Run(lock.run, "repair", began_at), found, many)
+        return {"undone": lock.rolled_back, "derived_again": again} | found

@@ -5,6 +5,7 @@ The work is in `udfs.replay.flow`.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from jobs.cli.logs import progress
 from jobs.cli.names import Names
 from jobs.cli.spark_session import FOR_NARROW_ROWS, session_settings
 from jobs.commands import in_memory, reconcile
+from jobs.commands.record_run import Run, record
 from jobs.commands.summary import replay_summary, with_names
 from jobs.engines.in_process import InProcess
 from jobs.engines.on_spark import OnSpark, engine_of, load
@@ -27,10 +29,13 @@ from jobs.tables.own_tables import require_own
 from jobs.tables.places import open_warehouse
 from jobs.tables.provenance import derive
 from jobs.tables.warehouse import Memory, Warehouse
+from schemas.ingest import CAPTURES
 from schemas.messages import MESSAGES
 from schemas.replay import Reading, Scope
+from schemas.runs import RUNS
 from schemas.table import Table
 from schemas.tables import REPLAYED
+from udfs.frames.engine import Engine
 from udfs.frames.parallel import run_in_parallel
 from udfs.replay.fitness.flow import FILLED, filled_rows
 from udfs.replay.flow import BY_SEQUENCE, Options, replay
@@ -42,15 +47,23 @@ from udfs.replay.settled.rows import TooManyToJudge
 
 def run(spark: SparkSession, config: Config) -> Summary:
     """Replays all sessions; returns the summary."""
+    began_at, names = datetime.now(UTC), Names.read(config.names_file)
     warehouse = open_warehouse(spark, config)
     require_own(warehouse, reads=SOURCES)
     warehouse.require(MESSAGES, "decode")
-    with in_memory.hold(warehouse, config) as (locked, _):
+    with in_memory.hold(warehouse, config) as (locked, lock):
         held = in_memory.with_few_messages(locked, config)
         step(held, config)
         reconcile.step(held)
-        names = Names.read(config.names_file)
-        return with_names(replay_summary(engine_of(held), names), names)
+        engine = engine_of(held)
+        found = with_names(replay_summary(engine, names), names)
+        held.create(RUNS)
+        record(held, config, Run(lock.run, "replay", began_at), found | _counts(engine), 0)
+        return found
+
+
+def _counts(engine: Engine[Any]) -> Summary:
+    return {"captures": {"read": engine.count(engine.read(CAPTURES))}, "messages": engine.count(engine.read(MESSAGES))}
 
 
 def step(warehouse: Warehouse, config: Config) -> bool:
