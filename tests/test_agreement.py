@@ -188,3 +188,20 @@ def test_the_night_has_every_verdict_and_reason_and_all_that_acknowledgments_can
 def test_all_scopes_and_readings_differ_on_the_night(tables: Tables) -> None:
     given = [verdicts(tables.rows, reading=reading, scope=scope) for reading, scope in MODES]
     assert all(one != other for i, one in enumerate(given) for other in given[:i])
+
+
+@pytest.mark.parametrize("later_ns", [-1, 0, 1], ids=["before", "with", "after"])
+def test_a_leg_of_a_router_at_the_time_of_the_acknowledgment_may_have_come_after_it(later_ns: int) -> None:
+    """A message that may have been routed on counts as missing, but not one before the state that an OrderAck named."""
+    tables = Tables()
+    tables.connection("a", "ip.sender", "ip.receiver")
+    tables.handshake("a", "sender", "receiver")
+    tables.connection("b", "ip.sender", "ip.router")
+    sent = {"source_queue_manager": "sender", "queue_manager_address": "receiver"}
+    tables.ack("a<", T0 + 5 * NS, (1, 3), queue_manager_address="sender")
+    tables.message(("b>", 10), T0 + 5 * NS + later_ns, (1, 2, 1), **sent)
+    tables.message(("a>", 10), T0 + 6 * NS, (1, 5, 3), **sent)
+    found = fates(replay(tables.sources(), scope=Scope.QUEUE).verdicts)
+    assert found == verdicts(tables.rows, reading="conformant", scope="queue")
+    expected = Verdict.GAP_EXPIRED if later_ns < 0 else Verdict.UNKNOWN
+    assert {key: fate.verdict for key, fate in found.items()} == {("a>", 10): expected}

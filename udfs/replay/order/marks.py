@@ -216,12 +216,12 @@ def _scopes_of_legs(legs: pl.DataFrame, streams: pl.DataFrame, every_flow: pl.Da
 def _leg_rows(messages: pl.DataFrame, legs: pl.DataFrame) -> pl.DataFrame:
     """Returns a row for each message on unknown legs, in each scope that it may belong to.
 
-    Each row is a stream of its own, with a negative number.
+    Each row is a stream of its own, with a number far above those of others: at equal times, it comes last.
     """
     place = number_of("stream_id", "stream_offset")
     return with_flow(messages, legs, "scope_no").select(
         "scope_no",
-        pl.when(place < 0).then(place).otherwise(-1 - place).alias("stream_no"),
+        pl.when(place < 0).then(-1 - place).otherwise(place).alias("stream_no"),
         pl.lit(STREAM_END, pl.Int64).alias("stream_offset"),
         pl.col("captured_ns").alias("at_ns"),
         pl.lit(1, pl.Int64).alias("missing"),
