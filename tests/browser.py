@@ -35,6 +35,7 @@ class Browser:
         self._process = subprocess.Popen(
             ["/bin/bash", "-c", shell, str(CHROMIUM), *arguments],
             pass_fds=(to_browser, from_browser),
+            env=os.environ | {"TZ": "UTC"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -83,15 +84,16 @@ class Browser:
         answer, _, self._rest = self._rest.partition(b"\0")
         return dict(json.loads(answer))
 
-    def open(self, file: Path) -> None:
-        """Load a local file, wait until it has loaded and its scripts have run."""
+    def open(self, file: Path, *, drawn: bool = True) -> None:
+        """Load a local file, wait until it has loaded and, where it may run scripts, until it is `drawn`."""
         self.ask("Page.navigate", url=file.absolute().as_uri())
         give_up = time.monotonic() + _PATIENCE_S
         while self.run("document.readyState") != "complete":
             if time.monotonic() > give_up:
                 raise RuntimeError(f"{file} does not load.")
             time.sleep(0.05)
-        self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        if drawn:
+            self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression, awaited."""
@@ -102,7 +104,7 @@ class Browser:
 
     def press(self, key: str, modifiers: int = 0) -> None:
         """Press and release a key, by its DOM name; modifiers as DevTools counts them, 8 is Shift."""
-        text = {"text": key} if len(key) == 1 else {}
+        text = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
         codes = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39}
         common = {"key": key, "modifiers": modifiers, "windowsVirtualKeyCode": codes.get(key, ord(key[0]))}
         self.ask("Input.dispatchKeyEvent", type="keyDown", **common, **text)

@@ -86,6 +86,6 @@ def limited_report(tables: Tables) -> str:
 
 
 def said(html: str, section: str = "") -> str:
-    """Returns the text of the page, or of one section, with single spaces; entities stand for themselves."""
-    text = re.sub(r"[ \n]+", " ", unescape(html))
+    """Returns the text of the page, or of one section, with single spaces; entities and times stand for themselves."""
+    text = re.sub(r"[ \n]+", " ", unescape(re.sub(r"</?time[^>]*>", "", html)))
     return text.partition(f'<section id="{section}"')[2].partition("</section>")[0] if section else text

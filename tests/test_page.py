@@ -168,7 +168,7 @@ def test_the_figure_of_a_machine_leads_to_the_messages_accepted_from_it(shown: B
 def test_the_figure_of_an_outcome_leads_to_its_messages(shown: Browser, outcome: str, list_: str, match: str) -> None:
     shown.run(f"document.querySelector('.answer a[data-outcome={outcome}]').click()")
     wait(shown)
-    assert shown.run("location.hash") == f"#{list_}"
+    assert shown.run("location.hash") == f"#{list_}?outcome={outcome}"
     assert seen(shown, ".matching") == [f"{match} match."]
 
 

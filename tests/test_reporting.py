@@ -394,7 +394,8 @@ def test_a_witness_is_looked_up_in_the_first_table_that_has_it() -> None:
     tables["stream_gaps"] = rows_of("stream_gaps", *(place | {"stream_offset": at, "length": 49 + at} for at in (1, 2)))
     outcomes = rows_of(OUTCOMES, *(message(number, Outcome.PENDING) for number in (1, 2, 3, 1)), {"witness": []})
     nothing = outcomes.clear()
-    keys = witness_keys({"incidents": outcomes, "evidence": nothing, "findings": nothing, "listed_messages": outcomes})
+    others = dict.fromkeys(("earlier", "evidence", "findings"), nothing)
+    keys = witness_keys({"incidents": outcomes, "listed_messages": outcomes} | others)
     assert sorted(keys.rows()) == [("s", 1), ("s", 2), ("s", 3)]
     found = {table.name: tables[table.name].select(witness_columns(table)) for table in WITNESSES}
     captures = rows_of(CAPTURES, {"capture_id": "c", "uri": "night.pcap"})

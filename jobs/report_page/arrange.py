@@ -59,7 +59,8 @@ def page(rows: Mapping[str, Any], config: Config, place: str) -> Row:
         "since": None if since is None else f"{since:%Y-%m-%d %H:%M:%S}",
         "messages": _messages(rows, proof),
         "kinds": [row | {"listed": _with_proof(alone[row["severity"], row["kind"]], proof, sessions)} for row in kinds],
-        "incidents": _incidents(rows, proof, sessions),
+        "incidents": _incidents(rows, rows["incidents"], proof, sessions),
+        "earlier": _incidents(rows, rows["earlier"], proof, sessions),
         "incident_counts": {row["outcome"]: row["incidents"] for row in rows["incident_counts"]},
         "incident_outcomes": [outcome.value for outcome in IncidentOutcome],
         "severities": SEVERITIES,
@@ -247,8 +248,8 @@ def _first_part(queue_manager: str) -> str:
     return queue_manager.partition("-")[0]
 
 
-def _incidents(rows: Mapping[str, Any], proof: Proof, sessions: Mapping[str, Row]) -> Rows:
-    """Returns the listed incidents, the worst first, each with its listed `evidence`, which are findings.
+def _incidents(rows: Mapping[str, Any], listed: Rows, proof: Proof, sessions: Mapping[str, Row]) -> Rows:
+    """Returns `listed` incidents, each with its listed `evidence`, which are findings.
 
     `new`: it began in the time of the captures that the last run read. `frames` are the first and the last of the
     witnesses, and `go_to` machines to go to.
@@ -269,7 +270,7 @@ def _incidents(rows: Mapping[str, Any], proof: Proof, sessions: Mapping[str, Row
             "accepted": rows["accepted"].get(row["source_queue_manager"]),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
         }
-        for row in _with_proof(rows["incidents"], proof, sessions)
+        for row in _with_proof(listed, proof, sessions)
     ]
 
 
