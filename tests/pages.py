@@ -49,6 +49,8 @@ def hostile(tables: Tables) -> Tables:
                 row[name] += HOSTILE
     for row in found["incidents"]:
         row["destination_queues"] = [name + HOSTILE for name in row["destination_queues"]]
+    for packet in itertools.chain(*(row["witness"] for name in ("incidents", "findings") for row in found[name])):
+        packet["uri"] = packet["uri"] and packet["uri"] + HOSTILE
     refused = next(row for row in found["findings"] if row["kind"] == "out_of_order")
     nowhere = {"role": "not_found", "stream_id": "10.9.9.9:1>10.9.9.8:2#0", "stream_offset": 77}
     alone = refused | {"incident_id": None, "witness": [nowhere, *refused["witness"]]}

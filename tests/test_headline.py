@@ -74,7 +74,10 @@ NOWHERE = {
         (
             {Outcome.REFUSED_FOR_CAUSE: 2},
             {"classes": [0x8004]},
-            "2 messages were lost: 2 refused by the receiver (the sender has no access to the queue).",
+            (
+                "2 messages were lost: 2 did not reach their queue, as their sender was told (the sender has no access "
+                "to the queue)."
+            ),
         ),
         # A doubt is named in place of "nothing was lost".
         ({Outcome.UNKNOWN: 2}, {}, "No loss was seen, but: 2 unknown.\nNone of 2 confirmed by the receiver."),

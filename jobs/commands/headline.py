@@ -26,7 +26,7 @@ _WORDS = {
     Outcome.GIVEN_UP: "given up",
     Outcome.PASSED_BY: "passed by",
     Outcome.NEVER_SEEN: "never seen",
-    Outcome.REFUSED_FOR_CAUSE: "refused by the receiver",
+    Outcome.REFUSED_FOR_CAUSE: "did not reach their queue, as their sender was told",
 }
 TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
 """Outcomes of messages that an acknowledgment could confirm."""

@@ -26,7 +26,8 @@ from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, read_few
 from udfs.report.labels import OF_LABELS, first_labels, labels_of
 from udfs.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
 from udfs.report.period import captured, of_last_run
-from udfs.report.rows import SEVERITIES, Row
+from udfs.report.proof import missing_messages, prove
+from udfs.report.rows import SEVERITIES, Row, Rows
 from udfs.report.summary import (
     kinds_by_severity,
     lost_by,
@@ -139,7 +140,11 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         failed=failed,
     )
     found = sentences_by_incident(few["findings"])
-    labels = _labels(engine, incidents, [one["incident_id"] for one in worst])
+    told = [one["incident_id"] for one in worst]
+    labels, shown_by, missing = _labels(engine, incidents, told), {}, {}
+    if told:
+        few_told = incidents.filter(pl.col("incident_id").is_in(told))
+        shown_by, missing = prove(engine, few_told, few["findings"]), missing_messages(engine, few_told)
     taken = accepted_by_sender(incidents, accepted_since(engine, incidents, few[COPIES]))
     return {
         "headline": headline(figures),
@@ -159,8 +164,9 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "severities": {name: count for name, count in severities.items() if count},
         "findings_by_severity": {name: counts for name, counts in by_severity.items() if counts},
         "worst_incidents": [
-            _told(one, taken)
+            _told(one, taken, shown_by.get(one["incident_id"], []))
             | {"findings": found.get(one["incident_id"], []), "labels": labels.get(one["incident_id"], [])}
+            | {"missing": missing.get(one["incident_id"])}
             for one in worst
         ],
         "failed_connections": failed,
@@ -191,11 +197,11 @@ def _newest(captures: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
+def _told(incident: Row, accepted: Mapping[str, Row], proof: Rows) -> Row:
     """Returns what a summary says of an incident: what happened, where, since when, from which machines, what to do.
 
-    `proof` are the frames that show it. Where numbers were used again, also what was `accepted_since`, of
-    `accepted_by_sender`.
+    `proof` are the packets that show it, as `prove` returns them. Where numbers were used again, also what was
+    `accepted_since`, of `accepted_by_sender`.
     """
     addresses = [
         {name: sender[name] for name in ("address", "messages", "accepted", "lost", "suspected")}
@@ -212,10 +218,9 @@ def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
         "addresses": addresses,
         "go_to": [{"address": one} for one in machines_of(incident)],
         "proof": [
-            {name: packet[name] for name in ("role", "uri", "frame_number")}
+            {name: packet[name] for name in ("role", "label", "uri", "frame_number", "stream_id")}
             | {"captured_at": packet["captured_at"] and packet["captured_at"].isoformat()}
-            for packet in incident["witness"]
-            if packet["uri"]
+            for packet in proof
         ],
     }
     if incident["cause"] != Cause.NUMBER_REUSED:

@@ -44,6 +44,7 @@ from udfs.report.page import (
     witness_keys,
 )
 from udfs.report.pictures import DRAWN_SESSIONS, asked, order_acks, pictures, points, stairs
+from udfs.report.proof import missing_messages, prove
 from udfs.report.rows import Rows
 from udfs.report.sessions import unusable
 from udfs.report.sums import JUDGED, merged, of_scope
@@ -98,7 +99,9 @@ def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Seque
     tops = listed(tables, chosen, sums, _first_accepted(engine, chosen.incidents, few[COPIES]))
     shown = tops | _drawn(engine, recent, few, tops["sessions"]) | _proofs(engine, few, tops)
     found = figures(tables, chosen, sums, accepted_since(engine, chosen.incidents, few[COPIES]))
-    return rows_of(shown) | found | {"trend": by_day}
+    told = pl.concat([tops["incidents"], tops["earlier"]])
+    proof = {"proof": prove(engine, told, few["findings"]), "missing": missing_messages(engine, told)}
+    return rows_of(shown) | found | proof | {"trend": by_day}
 
 
 def _trend(engine: Engine[T], captures: pl.DataFrame) -> Rows:

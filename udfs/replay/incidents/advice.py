@@ -8,7 +8,7 @@ from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, Outcome
 from schemas.replay import FindingKind as Kind
 from udfs.replay.findings.final_acks import advice_on
-from udfs.replay.words import all_counted, counted, one_or_many, tx_sequence
+from udfs.replay.words import all_counted, counted, one_or_many, sequence_name
 
 PENDING = (Outcome.PENDING, Outcome.AWAITED)
 _DUPLICATES = (
@@ -177,7 +177,7 @@ def sentence_of(
     `missing`, the receiver accepts nothing that is pending. Of those whose outcome is unknown, so many are lost that
     are `undecided`.
     """
-    name = f"sequence {tx_sequence(tx_sequence_id)}"
+    name = sequence_name(tx_sequence_id)
     if more:
         name += f" and {counted(more, 'sequence after it', 'sequences after it')}"
     causes = {CAUSE_OF[outcome] for outcome in harm}
@@ -185,6 +185,7 @@ def sentence_of(
     besides = "".join(f"; besides, {said}" for said in others if said)
     stuck = f" ({counts['stuck']} resent and refused again)" if counts["stuck"] else ""
     waits = f"{stuck} because {missing} did not arrive" if missing else stuck
+    pending = " or ".join(one.value for one in PENDING if one in harm)
     lost = [outcome for outcome in LOST if outcome in harm]
     split = f" ({', '.join(f'{harm[one]} {one}' for one in lost)})".replace("_", " ")
     split = split if len({CAUSE_OF[one] for one in lost}) > 1 else ""
@@ -197,7 +198,7 @@ def sentence_of(
     said = all_counted(
         [
             (counts["lost"], "message was lost", f"messages were lost{split}"),
-            (counts["pending"], f"message is pending{waits}", f"messages are pending{waits}"),
+            (counts["pending"], f"message is {pending}{waits}", f"messages are {pending}{waits}"),
             (counts["unacknowledged"], "message was never acknowledged", "messages were never acknowledged"),
             (counts["unknown"], "message has an unknown outcome", f"messages have an unknown outcome{of_which}"),
             (counts["repaired"], "message was delivered after a refusal", "messages were delivered after a refusal"),
