@@ -228,7 +228,7 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         {"outcome": Outcome.REFUSED_FOR_CAUSE, "lost": True, "numbers": 1, "final_ack_class": 0x8004}
         | {"destination_queue": "d"},
         {"stuck": True, "numbers": 1, "first_seen_at": BEFORE},
-        {"lost": None, "numbers": 9},
+        {"lost": None, "numbers": 9, "contenders": 2},
         unacknowledged | {"first_seen_at": BEFORE},
         unacknowledged | {"next_resend_at": AFTER},
         source_queue_manager="m",
@@ -250,6 +250,7 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         "unacknowledged_queue": "c",
         "unacknowledged_queues": 1,
         "undecided": 0,
+        "by_clocks": 1,
         "resent": 1,
         "classes": [0x8004],
     }

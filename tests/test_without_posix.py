@@ -74,8 +74,8 @@ def test_files_are_named_with_slashes_whatever_the_system_joins_with(
         for place, folders, names in walk(top, **more):
             yield place.replace("/b", "\\b"), folders, names
 
-    monkeypatch.setattr(capture_listing.os, "walk", joined_by_backslashes)
-    monkeypatch.setattr(capture_listing.os, "sep", "\\")
+    monkeypatch.setattr(os, "walk", joined_by_backslashes)
+    monkeypatch.setattr(os, "sep", "\\")
     assert capture_listing.capture_files([str(tmp_path / "a")]) == [f"{tmp_path}/a/b/c.pcap"]
 
 
@@ -86,6 +86,6 @@ def test_windows_is_asked_for_its_memory(monkeypatch: pytest.MonkeyPatch, *, tol
         return int(told)
 
     kernel = SimpleNamespace(GetPhysicallyInstalledSystemMemory=say)
-    monkeypatch.delattr(capture_listing.os, "sysconf")
+    monkeypatch.delattr(os, "sysconf")
     monkeypatch.setattr(ctypes, "windll", SimpleNamespace(kernel32=kernel), raising=False)
     assert capture_listing.most_in_memory(1 << 40) == (16 << 30 if told else 4 << 30) // 32

@@ -7,6 +7,7 @@ from typing import Any
 from jobs.cli.logs import in_shell, printable
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import DELIVERED
+from udfs.replay.incidents.advice import Certainty
 
 _COLUMN = 22
 _MOST_NAMED = 6
@@ -32,6 +33,7 @@ _IN_OTHERS = {
     "stuck",
     "unacknowledged",
     "confirmed",
+    "certainty",
     "unconfirmed",
     "unjudged",
     "newest_captures",
@@ -222,6 +224,7 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
     todo = [f"Go to {places}{role}." if places else "", incident["advice"], missing_in_words(incident.get("missing"))]
     lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
     lines += [f"Found: {sentence}" for sentence in ([incident["explanation"], *found[1:]] if found else [])]
+    lines += [f"How sure: {Certainty[incident['certainty'].upper()].value}"] if incident.get("certainty") else []
     machines = [_machine(one, rules_alone=is_unanswered) for one in incident["addresses"]]
     lines += [f"Sent from {'; '.join(machines)}"] if machines else []
     if accepted := incident.get("accepted_from"):
@@ -337,7 +340,8 @@ def _outcomes(counts: Mapping[str, int], summary: Mapping[str, Any]) -> str:
         by_rules = re.sub(r"\bdelivered(?=,|$)", "accepted by the rules", named)
         return f"{by_rules}; none of them confirmed by the receiver"
     if confirmed < delivered:
-        return f"{named}; {confirmed:,} of {delivered:,} delivered confirmed by the receiver"
+        sure = f"{confirmed:,} confirmed by the receiver, {delivered - confirmed:,} not confirmed"
+        return f"{named}; of {delivered:,} delivered {sure}"
     return named
 
 

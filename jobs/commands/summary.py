@@ -6,7 +6,15 @@ from typing import Any
 import polars as pl
 
 from jobs.cli.names import Names
-from jobs.commands.headline import NOT_TOLD, TO_CONFIRM, Period, headline, headline_figures, second
+from jobs.commands.headline import (
+    NOT_TOLD,
+    TO_CONFIRM,
+    Period,
+    certainties,
+    headline,
+    headline_figures,
+    second,
+)
 from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, MESSAGES
@@ -18,7 +26,7 @@ from udfs.frames.engine import Engine, T
 from udfs.replay.fitness.amiss import cut_short
 from udfs.replay.fitness.counts import with_amiss
 from udfs.replay.fitness.nothing import why_nothing
-from udfs.replay.incidents.advice import in_short, machines_of
+from udfs.replay.incidents.advice import certainty_of, in_short, machines_of
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.replay.words import one_or_many
 from udfs.report.findings import found_alone, sentences_by_incident
@@ -76,6 +84,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`.
 
     `unconfirmed` counts the messages that were accepted, wait or are in doubt and that no acknowledgment confirms.
+    `certainty` says of how many messages it is sure what became of them, and how sure, as of `certainties`.
     `accepted_not_read_messages` is None where that is not reported. `period`, `senders` and `queues` are those that the
     captures show; `newest_captures` says what those of the last run that brought any hold and lack, and `no_data` is a
     sentence where they hold no message. `lost_by` names the senders and queues with most lost messages,
@@ -154,6 +163,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "stuck": where["stuck"],
         "unacknowledged": where["unacknowledged"],
         "confirmed": sums["confirmed"],
+        "certainty": certainties(outcomes, sums["confirmed"], where["by_clocks"]),
         "unconfirmed": sum(outcomes[outcome] for outcome in TO_CONFIRM) - sums["confirmed"],
         "unjudged": sums["unjudged"],
         NOT_READ: sums[NOT_READ],
@@ -216,6 +226,7 @@ def _told(incident: Row, accepted: Mapping[str, Row], proof: Rows) -> Row:
         "began_at": _second(incident["began_ns"]),
         "ended_at": _second(incident["ended_ns"]),
         "addresses": addresses,
+        "certainty": certainty_of(incident).name.lower(),
         "go_to": [{"address": one} for one in machines_of(incident)],
         "proof": [
             {name: packet[name] for name in ("role", "label", "uri", "frame_number", "stream_id")}

@@ -10,9 +10,9 @@ from jobs.cli.config import DECLARED, DEFAULTS, Config
 from jobs.cli.summary_text import connection_in_words, harm_of, is_confirmed, missing_in_words, roles_of
 from jobs.report_page.messages import Machines, is_direct, saved, severity
 from schemas.incidents import Cause, IncidentOutcome
-from schemas.outcomes import LOST, MEANING, Outcome, count_column
+from schemas.outcomes import DELIVERED, LOST, MEANING, Outcome, count_column
 from schemas.replay import ACCEPTING, FindingKind, Reason, Severity, Verdict
-from udfs.replay.incidents.advice import machines_of
+from udfs.replay.incidents.advice import certainty_of, machines_of
 from udfs.replay.outcomes.counts import NOT_READ
 from udfs.report.messages import ACCEPTED, FATES
 from udfs.report.period import Steps
@@ -106,6 +106,7 @@ def numbers(rows: Mapping[str, Any]) -> Row:
         **became,
         "messages": sum(became.values()),
         "delivered_messages": sum(became[count_column(outcome)] for outcome in _DELIVERED),
+        "delivered_by_rules": sum(became[count_column(outcome)] for outcome in DELIVERED) - rows["confirmed"],
         "lost": sum(became[count_column(outcome)] for outcome in LOST),
         "stuck": rows["places"]["stuck"],
         "unacknowledged": rows["places"]["unacknowledged"],
@@ -270,6 +271,7 @@ def _incidents(rows: Mapping[str, Any], listed: Rows, proof: Proof, sessions: Ma
                 *((row[name], word) for name, word in _HARMLESS.items() if row[name]),
             ],
             "go_to": machines_of(row),
+            "certainty": certainty_of(row).value,
             "accepted": rows["accepted"].get(row["source_queue_manager"]),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
         }

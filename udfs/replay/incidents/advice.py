@@ -1,6 +1,7 @@
 """Says of an incident why it happened, what became of its messages, and what an operator can do about it."""
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -29,6 +30,18 @@ _IN_SHORT = {
 }
 """What kept a receiver from acknowledging messages."""
 _WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
+
+
+_CLOCKS = "nothing compares the clocks of these captures"
+
+
+class Certainty(StrEnum):
+    """Lists how sure an outcome is, the surest first."""
+
+    CONFIRMED = "confirmed by an acknowledgment"
+    INFERRED = "inferred from the rules"
+    CLOCKS = "depends on clocks"
+    UNKNOWN = "unknown"
 
 
 class _About(NamedTuple):
@@ -191,7 +204,7 @@ def sentence_of(
     split = split if len({CAUSE_OF[one] for one in lost}) > 1 else ""
     of_which = (
         f", of which {undecided} {one_or_many(undecided, 'was', 'were')} lost; which machine's is not known, because "
-        "nothing compares the clocks of these captures"
+        f"{_CLOCKS}"
         if undecided
         else ""
     )
@@ -232,6 +245,15 @@ def advise(
     elif outcome is IncidentOutcome.UNACKNOWLEDGED:
         needed = f"{needed} {_MAY_BE_THERE}"
     return needed.strip() or "Compare with the receiver's queue."
+
+
+def certainty_of(incident: Mapping[str, Any]) -> Certainty:
+    """Returns how sure it is what became of the messages of a row of INCIDENTS."""
+    if incident["outcome"] == IncidentOutcome.UNKNOWN:
+        return Certainty.CLOCKS if _CLOCKS in incident["explanation"] else Certainty.UNKNOWN
+    if incident["cause"] in (Cause.REFUSED_FOR_CAUSE, Cause.NOT_READ):
+        return Certainty.CONFIRMED
+    return Certainty.INFERRED
 
 
 def machines_of(incident: Mapping[str, Any]) -> list[str]:
