@@ -53,8 +53,9 @@ bench-replay: $(BIN)/.installed  ## time the replay on made rows; MESSAGES=… a
 docs: $(BIN)/.installed  ## write docs/wire-format.md, docs/tables.md, a page for each table and conf/base.toml from their declarations
 	$(BIN)/python tests/document.py
 
-screenshot: run  ## docs/report.png, the picture of the README; needs Chromium
-	$(BIN)/python tests/browser.py $(OUT)/warehouse/report.html docs/report.png
+screenshot: run  ## the pictures in docs/: report.png, report-dark.png, report-phone.png and console.png; needs Chromium
+	$(BIN)/msmq-replay look '$(OUT)/captures/*.pcap' --names-file $(OUT)/captures/names.toml > $(OUT)/look.txt
+	$(BIN)/python tests/browser.py $(OUT)/warehouse/report.html $(OUT)/look.txt docs
 
 zip: $(BIN)/.installed  ## dist/msmq_replay.zip for spark-submit --py-files
 	mkdir -p dist && $(BIN)/python -m zipfile -c dist/msmq_replay.zip schemas udfs jobs conf

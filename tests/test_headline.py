@@ -43,8 +43,8 @@ NOWHERE = {
             {Outcome.DELIVERED: 48},
             {"confirmed": 40, "first_ns": 1_772_526_266_713_599_000, "last_ns": 1_772_526_386_000_000_000},
             (
-                "Nothing was lost.\n2026-03-03 08:24:26 to 08:26:26 UTC, 40 of 48 confirmed by the receiver, 8 inferred "
-                "from the rules."
+                "Nothing was lost.\n2026-03-03 08:24:26 to 08:26:26 UTC, 40 of 48 confirmed by the receiver, 8 "
+                "inferred from the rules."
             ),
         ),
         (
@@ -73,8 +73,10 @@ NOWHERE = {
         (
             {Outcome.DELIVERED: 48},
             {},
-            f"No loss was seen, and no refusal. {UNCONFIRMED}\n"
-            "None of 48 confirmed by the receiver, 48 inferred from the rules.",
+            (
+                f"No loss was seen, and no refusal. {UNCONFIRMED}\n"
+                "None of 48 confirmed by the receiver, 48 inferred from the rules."
+            ),
         ),
         # Why a receiver refused messages is said at once.
         (

@@ -390,11 +390,13 @@ def two_addresses(
     **_: object,
 ) -> FindingText:
     """A queue manager with several addresses; `conflict` are keys of two messages that cannot be of one machine."""
-    head = f"Queue manager {sender_guid} has {messages} addresses ({', '.join(addresses)})"
     if conflict is None:
+        head = f"Queue manager {sender_guid} has {messages} addresses ({', '.join(addresses)})"
         sentence = f"{head}: it has several networks, or it moved."
         return FindingText(FindingKind.TWO_ADDRESSES, Severity.INFO, sentence, beginnings[:2])
-    sentence = f"{head}, and what they send conflicts: two machines use one identity."
+    machines = "Two machines" if len(addresses) == len(conflict) else f"Machines at {messages} addresses"
+    which = f"{machines}, {' and '.join(addresses)},"
+    sentence = f"{which} use one identity: what they send as queue manager {sender_guid} conflicts."
     return FindingText(FindingKind.TWO_ADDRESSES, Severity.ERROR, sentence, conflict)
 
 
