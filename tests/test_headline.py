@@ -228,7 +228,7 @@ def test_each_message_is_on_one_rung_of_certainty() -> None:
     [
         ("refused_for_cause", "lost", "", "confirmed by an acknowledgment"),
         ("message_missing", "lost", "", "inferred from the rules"),
-        ("never_answered", "unacknowledged", "", "inferred from the rules"),
+        ("never_answered", "unacknowledged", "", "unknown"),
         ("capture_incomplete", "unknown", "2 messages have an unknown outcome", "unknown"),
     ],
 )

@@ -248,9 +248,14 @@ def advise(
 
 
 def certainty_of(incident: Mapping[str, Any]) -> Certainty:
-    """Returns how sure it is what became of the messages of a row of INCIDENTS."""
+    """Returns how sure it is what became of the messages of a row of INCIDENTS.
+
+    Where the receiver never acknowledged them, nobody but it knows whether it has them.
+    """
     if incident["outcome"] == IncidentOutcome.UNKNOWN:
         return Certainty.CLOCKS if _CLOCKS in incident["explanation"] else Certainty.UNKNOWN
+    if incident["outcome"] == IncidentOutcome.UNACKNOWLEDGED:
+        return Certainty.UNKNOWN
     if incident["cause"] in (Cause.REFUSED_FOR_CAUSE, Cause.NOT_READ):
         return Certainty.CONFIRMED
     return Certainty.INFERRED
