@@ -16,6 +16,7 @@ $(BIN)/.can-run: pyproject.toml
 $(BIN)/.installed: $(BIN)/.can-run
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --group dev
+	-npm install --silent --no-save --prefix .venv axe-core@4.14.1  # checks the page; its test skips where npm is not here
 	touch $@
 
 $(OUT)/captures/truth.json: $(BIN)/.can-run $(wildcard jobs/simulator/*.py)
@@ -52,8 +53,9 @@ bench-replay: $(BIN)/.installed  ## time the replay on made rows; MESSAGES=… a
 docs: $(BIN)/.installed  ## write docs/wire-format.md, docs/tables.md, a page for each table and conf/base.toml from their declarations
 	$(BIN)/python tests/document.py
 
-screenshot: run  ## docs/report.png, the picture of the README; needs Chromium
-	$(BIN)/python tests/browser.py $(OUT)/warehouse/report.html docs/report.png
+screenshot: run  ## the pictures in docs/: report.png, report-dark.png, report-phone.png and console.png; needs Chromium
+	$(BIN)/msmq-replay look '$(OUT)/captures/*.pcap' --names-file $(OUT)/captures/names.toml > $(OUT)/look.txt
+	$(BIN)/python tests/browser.py $(OUT)/warehouse/report.html $(OUT)/look.txt docs
 
 zip: $(BIN)/.installed  ## dist/msmq_replay.zip for spark-submit --py-files
 	mkdir -p dist && $(BIN)/python -m zipfile -c dist/msmq_replay.zip schemas udfs jobs conf

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
+from io import TextIOWrapper
 
 from jobs.cli import command
 from jobs.cli.code_version import VERSION
@@ -31,6 +32,9 @@ def usage() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command that the arguments name and returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a console may not have all characters, such as arrows
+            stream.reconfigure(errors="backslashreplace")
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or [""]
     if name in _HELP:
         print(usage())  # noqa: T201 - the result

@@ -1,6 +1,6 @@
 """A headless Chromium, told what to do over DevTools through two pipes. No package is needed for it.
 
-`python tests/browser.py out/warehouse/report.html docs/report.png` takes the picture of the README.
+`python tests/browser.py out/warehouse/report.html out/look.txt docs` takes the pictures of the docs.
 """
 
 import base64
@@ -11,12 +11,15 @@ import shutil
 import subprocess
 import sys
 import time
+from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 _PATIENCE_S = 60
+_LINES = 5
+"""Of the console, that a picture shows."""
 
 
 class Browser:
@@ -35,6 +38,7 @@ class Browser:
         self._process = subprocess.Popen(
             ["/bin/bash", "-c", shell, str(CHROMIUM), *arguments],
             pass_fds=(to_browser, from_browser),
+            env=os.environ | {"TZ": "UTC"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -83,15 +87,16 @@ class Browser:
         answer, _, self._rest = self._rest.partition(b"\0")
         return dict(json.loads(answer))
 
-    def open(self, file: Path) -> None:
-        """Load a local file, wait until it has loaded and its scripts have run."""
+    def open(self, file: Path, *, drawn: bool = True) -> None:
+        """Load a local file, wait until it has loaded and, where it may run scripts, until it is `drawn`."""
         self.ask("Page.navigate", url=file.absolute().as_uri())
         give_up = time.monotonic() + _PATIENCE_S
         while self.run("document.readyState") != "complete":
             if time.monotonic() > give_up:
                 raise RuntimeError(f"{file} does not load.")
             time.sleep(0.05)
-        self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        if drawn:
+            self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression, awaited."""
@@ -102,7 +107,7 @@ class Browser:
 
     def press(self, key: str, modifiers: int = 0) -> None:
         """Press and release a key, by its DOM name; modifiers as DevTools counts them, 8 is Shift."""
-        text = {"text": key} if len(key) == 1 else {}
+        text = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
         codes = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39}
         common = {"key": key, "modifiers": modifiers, "windowsVirtualKeyCode": codes.get(key, ord(key[0]))}
         self.ask("Input.dispatchKeyEvent", type="keyDown", **common, **text)
@@ -137,14 +142,31 @@ class Browser:
         return [what["request"]["url"] for what in asked]
 
 
-def main(page: Path, picture: Path) -> None:
-    """Writes what a browser of 1280 by 900 points shows first of a report, without the path to this checkout."""
+_PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+_CONSOLE = """<!doctype html><title>Console</title><style>
+body {{ margin: 0; padding: 1rem; width: 62rem; color: #e4e8ec; background: #14181d; }}
+pre {{ margin: 0; font: .85rem/1.4 monospace; white-space: pre-wrap; overflow-wrap: anywhere; }}
+</style><pre>$ msmq-replay look *.pcap
+{}</pre>"""
+
+
+def main(page: Path, console: Path, folder: Path) -> None:
+    """Writes pictures of a report, without the path to this checkout, and of what the console shows."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as home, Browser(Path(home)) as browser:
-        browser.colours("light")
-        browser.open(page)
-        browser.run(f"document.querySelector('header code').textContent = {json.dumps(str(page.parent))}")
-        browser.picture(picture)
+        for name, scheme, phone in (("", "light", False), ("-dark", "dark", False), ("-phone", "light", True)):
+            browser.colours(scheme)
+            if phone:
+                browser.ask("Emulation.setDeviceMetricsOverride", **_PHONE)
+            browser.open(page)
+            browser.run(f"document.querySelector('header code').textContent = {json.dumps(str(page.parent))}")
+            browser.picture(folder / f"report{name}.png")
+        lines = console.read_text(encoding="utf-8").splitlines()[:_LINES]
+        shown = Path(home) / "console.html"
+        shown.write_text(_CONSOLE.format(escape("\n".join(lines))), encoding="utf-8")
+        browser.ask("Emulation.setDeviceMetricsOverride", **_PHONE | {"width": 1024, "height": 336, "mobile": False})
+        browser.open(shown)
+        browser.picture(folder / "console.png")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:4]))

@@ -49,6 +49,8 @@ def hostile(tables: Tables) -> Tables:
                 row[name] += HOSTILE
     for row in found["incidents"]:
         row["destination_queues"] = [name + HOSTILE for name in row["destination_queues"]]
+    for packet in itertools.chain(*(row["witness"] for name in ("incidents", "findings") for row in found[name])):
+        packet["uri"] = packet["uri"] and packet["uri"] + HOSTILE
     refused = next(row for row in found["findings"] if row["kind"] == "out_of_order")
     nowhere = {"role": "not_found", "stream_id": "10.9.9.9:1>10.9.9.8:2#0", "stream_offset": 77}
     alone = refused | {"incident_id": None, "witness": [nowhere, *refused["witness"]]}
@@ -86,6 +88,6 @@ def limited_report(tables: Tables) -> str:
 
 
 def said(html: str, section: str = "") -> str:
-    """Returns the text of the page, or of one section, with single spaces; entities stand for themselves."""
-    text = re.sub(r"[ \n]+", " ", unescape(html))
+    """Returns the text of the page, or of one section, with single spaces; entities and times stand for themselves."""
+    text = re.sub(r"[ \n]+", " ", unescape(re.sub(r"</?time[^>]*>", "", html)))
     return text.partition(f'<section id="{section}"')[2].partition("</section>")[0] if section else text

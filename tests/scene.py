@@ -9,7 +9,7 @@ from replay_tables import T0, Tables
 from schemas.wire import MessageClass
 
 S = (1 << 63) - 1  # the next sequence no signed number holds
-NAME = "2038-01-19T03:14:07Z#4294967295"  # what people call it
+NAME = "#4294967295 (numbered since 2038-01-19T03:14:07Z)"  # what sentences call it
 DAYS = 3 * 86_400
 SECOND_US, NS = 1_000_000, 1_000_000_000
 

@@ -94,7 +94,7 @@ first seen 2026-03-03 08:24:26 UTC, came later: the suspected copy
    Accepted since numbers were used twice, 2026-03-03 08:24:26 UTC: 1,076 messages \
 (1,044 from 10.20.0.123, 32 from 10.20.0.3 (Branch 1)); the report lists them
 10.20.0.9 could not connect to 10.20.0.12: 3 connections had no answer.
-outcomes              870 delivered, 2 never seen; 860 of 870 delivered confirmed by the receiver
+outcomes              870 delivered, 2 never seen; of 870 delivered 860 confirmed by the receiver, 10 not confirmed
 not read yet          12 since 2026-03-03 08:00:00 UTC
 incidents             1 lost, 3 repaired
 findings              7 errors: 1 stuck sequence, 1 kind 0, 1 kind 1, 1 kind 2, 1 kind 3, 1 kind 4, 1 kind 5

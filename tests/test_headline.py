@@ -9,15 +9,17 @@ from jobs.cli.config import DEFAULTS
 from jobs.cli.errors import UsageError
 from jobs.cli.names import Names
 from jobs.commands import page
-from jobs.commands.headline import UNCONFIRMED, Period, headline, headline_figures
+from jobs.commands.headline import UNCONFIRMED, Period, certainties, headline, headline_figures
 from jobs.engines.in_process import InProcess
+from schemas.incidents import Cause
 from schemas.outcomes import Outcome
+from udfs.replay.incidents.advice import Certainty, certainty_of, sentence_of
 
 NOWHERE = {
     f"{what}{part}": value
     for what in ("lost", "stuck", "unacknowledged")
     for part, value in {"": 0, "_since_ns": None, "_queue": None, "_queues": 0}.items()
-} | {"resent": 0, "undecided": 0, "classes": []}
+} | {"resent": 0, "undecided": 0, "by_clocks": 0, "classes": []}
 
 
 @pytest.mark.parametrize(
@@ -27,8 +29,8 @@ NOWHERE = {
             {Outcome.DISPLACED: 84, Outcome.PASSED_BY: 1, Outcome.UNKNOWN: 5, Outcome.DELIVERED: 1000},
             {},
             (
-                "85 messages were lost: 84 displaced, 1 passed by.\nNone of 1,005 confirmed by the receiver. Also: 5 "
-                "unknown."
+                "85 messages were lost: 84 displaced, 1 passed by.\nNone of 1,005 confirmed by the receiver, "
+                "1,000 inferred from the rules. Also: 5 unknown."
             ),
         ),
         ({Outcome.NEVER_SEEN: 1}, {}, "1 message was lost: 1 never seen."),
@@ -40,7 +42,10 @@ NOWHERE = {
         (
             {Outcome.DELIVERED: 48},
             {"confirmed": 40, "first_ns": 1_772_526_266_713_599_000, "last_ns": 1_772_526_386_000_000_000},
-            "Nothing was lost.\n2026-03-03 08:24:26 to 08:26:26 UTC, 40 of 48 confirmed by the receiver.",
+            (
+                "Nothing was lost.\n2026-03-03 08:24:26 to 08:26:26 UTC, 40 of 48 confirmed by the receiver, 8 "
+                "inferred from the rules."
+            ),
         ),
         (
             {Outcome.DELIVERED: 48},
@@ -48,7 +53,7 @@ NOWHERE = {
             | {"first_ns": 1_772_526_266_713_599_000, "last_ns": 1_772_586_266_713_599_000},
             (
                 "Nothing was lost.\n2026-03-03 08:24:26 to 2026-03-04 01:04:26 UTC, 3 senders, 2 queues, 40 of 48 "
-                "confirmed by the receiver."
+                "confirmed by the receiver, 8 inferred from the rules."
             ),
         ),
         # A message that was never acknowledged is one that the receiver did not confirm.
@@ -68,13 +73,25 @@ NOWHERE = {
         (
             {Outcome.DELIVERED: 48},
             {},
-            f"No loss was seen, and no refusal. {UNCONFIRMED}\nNone of 48 confirmed by the receiver.",
+            (
+                f"No loss was seen, and no refusal. {UNCONFIRMED}\n"
+                "None of 48 confirmed by the receiver, 48 inferred from the rules."
+            ),
         ),
         # Why a receiver refused messages is said at once.
         (
             {Outcome.REFUSED_FOR_CAUSE: 2},
             {"classes": [0x8004]},
-            "2 messages were lost: 2 refused by the receiver (the sender has no access to the queue).",
+            (
+                "2 messages were lost: 2 did not reach their queue, as their sender was told (the sender has no access "
+                "to the queue)."
+            ),
+        ),
+        # Of two clocks that nothing compares, either may be right.
+        (
+            {Outcome.DELIVERED: 3, Outcome.UNKNOWN: 2},
+            {"confirmed": 3, "by_clocks": 2},
+            "No loss was seen, but: 2 unknown.\n3 of 5 confirmed by the receiver, 2 depend on clocks.",
         ),
         # A doubt is named in place of "nothing was lost".
         ({Outcome.UNKNOWN: 2}, {}, "No loss was seen, but: 2 unknown.\nNone of 2 confirmed by the receiver."),
@@ -155,7 +172,7 @@ NOWHERE = {
             {"stuck": 1},
             (
                 "1 message is stuck, to Q, and still at the end of the captures.\n"
-                "None of 11 confirmed by the receiver. "
+                "None of 11 confirmed by the receiver, 4 inferred from the rules. "
                 "Also: 5 pending (1 of them stuck), 2 awaited, 1 expired unseen, 3 not read, 4 delivered after refusal."
             ),
         ),
@@ -178,6 +195,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
         for part, value in {"": figures.get(what, 0), "_queue": "Q", "_queues": 1}.items()
     }
     places |= {"undecided": figures.get("undecided", 0), "classes": figures.get("classes", [])}
+    places["by_clocks"] = figures.get("by_clocks", 0)
     doubts = {
         name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors", "confirmed")
     }
@@ -186,6 +204,43 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
     read = {"not_read": not_read, "not_read_since_ns": since_ns, "unfit": figures.get("unfit", "")}
     read |= {"failed": figures.get("failed", ()), "why": figures.get("why", "")}
     assert headline(headline_figures(counts, places, [], Names(), shown=shown, **read, **doubts)) == said
+
+
+def test_each_message_is_on_one_rung_of_certainty() -> None:
+    counts: dict[str, int] = {
+        Outcome.DELIVERED: 48,
+        Outcome.NOT_READ: 2,
+        Outcome.REFUSED_FOR_CAUSE: 1,
+        Outcome.PASSED_BY: 3,
+        Outcome.PENDING: 4,
+        Outcome.AWAITED: 1,
+        Outcome.UNKNOWN: 7,
+        Outcome.UNACKNOWLEDGED: 5,
+        Outcome.EXPIRED_UNSEEN: 9,
+    }
+    found = certainties(counts, confirmed=40, by_clocks=6)
+    assert found == {"confirmed": 43, "inferred": 16, "clocks": 6, "unknown": 6}
+    assert sum(found.values()) == sum(counts.values()) - 9
+
+
+@pytest.mark.parametrize(
+    ("cause", "outcome", "explanation", "certainty"),
+    [
+        ("refused_for_cause", "lost", "", "confirmed by an acknowledgment"),
+        ("message_missing", "lost", "", "inferred from the rules"),
+        ("never_answered", "unacknowledged", "", "unknown"),
+        ("capture_incomplete", "unknown", "2 messages have an unknown outcome", "unknown"),
+    ],
+)
+def test_an_incident_says_how_sure_it_is(cause: str, outcome: str, explanation: str, certainty: str) -> None:
+    assert certainty_of({"cause": cause, "outcome": outcome, "explanation": explanation}) == certainty
+
+
+def test_an_incident_that_clocks_decide_says_so() -> None:
+    counts = dict.fromkeys(("lost", "pending", "unacknowledged", "repaired", "expired", "stuck"), 0) | {"unknown": 2}
+    explanation = sentence_of(1, 0, Cause.NUMBER_REUSED, counts, {}, "", undecided=1)
+    incident = {"cause": "number_reused", "outcome": "unknown", "explanation": explanation}
+    assert certainty_of(incident) is Certainty.CLOCKS
 
 
 def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> None:

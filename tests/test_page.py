@@ -168,7 +168,7 @@ def test_the_figure_of_a_machine_leads_to_the_messages_accepted_from_it(shown: B
 def test_the_figure_of_an_outcome_leads_to_its_messages(shown: Browser, outcome: str, list_: str, match: str) -> None:
     shown.run(f"document.querySelector('.answer a[data-outcome={outcome}]').click()")
     wait(shown)
-    assert shown.run("location.hash") == f"#{list_}"
+    assert shown.run("location.hash") == f"#{list_}?outcome={outcome}"
     assert seen(shown, ".matching") == [f"{match} match."]
 
 
@@ -233,7 +233,7 @@ def test_incidents_are_bands_the_worst_first_over_the_time_that_they_lasted(show
     assert abs(stuck["right"] - over["right"]) < 3  # it still goes on
     words = seen(shown, ".bands a", "innerText.replace(/\\s+/g, ' ')")
     assert words[0].startswith("21 lost, West → Hub: 08:24:26 to 08:39:37")
-    assert re.match(r"104 stuck, 21 more pending, \w+ → Hub: 08:05:33 on, not over", words[1])
+    assert re.match(r"104 stuck, 21 more pending or awaited, \w+ → Hub: 08:05:33 on, not over", words[1])
     titles = seen(shown, "#over-time .u-title")
     assert titles[:3] == ["Refused, of lost messages", "Refused, of pending and stuck messages", "Accepted"]
 

@@ -228,7 +228,7 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         {"outcome": Outcome.REFUSED_FOR_CAUSE, "lost": True, "numbers": 1, "final_ack_class": 0x8004}
         | {"destination_queue": "d"},
         {"stuck": True, "numbers": 1, "first_seen_at": BEFORE},
-        {"lost": None, "numbers": 9},
+        {"lost": None, "numbers": 9, "contenders": 2},
         unacknowledged | {"first_seen_at": BEFORE},
         unacknowledged | {"next_resend_at": AFTER},
         source_queue_manager="m",
@@ -250,6 +250,7 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         "unacknowledged_queue": "c",
         "unacknowledged_queues": 1,
         "undecided": 0,
+        "by_clocks": 1,
         "resent": 1,
         "classes": [0x8004],
     }
@@ -394,7 +395,8 @@ def test_a_witness_is_looked_up_in_the_first_table_that_has_it() -> None:
     tables["stream_gaps"] = rows_of("stream_gaps", *(place | {"stream_offset": at, "length": 49 + at} for at in (1, 2)))
     outcomes = rows_of(OUTCOMES, *(message(number, Outcome.PENDING) for number in (1, 2, 3, 1)), {"witness": []})
     nothing = outcomes.clear()
-    keys = witness_keys({"incidents": outcomes, "evidence": nothing, "findings": nothing, "listed_messages": outcomes})
+    others = dict.fromkeys(("earlier", "evidence", "findings"), nothing)
+    keys = witness_keys({"incidents": outcomes, "listed_messages": outcomes} | others)
     assert sorted(keys.rows()) == [("s", 1), ("s", 2), ("s", 3)]
     found = {table.name: tables[table.name].select(witness_columns(table)) for table in WITNESSES}
     captures = rows_of(CAPTURES, {"capture_id": "c", "uri": "night.pcap"})

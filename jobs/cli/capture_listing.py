@@ -1,5 +1,6 @@
 """Lists the capture files that a run was given, with size and time, and says whether they fit in memory."""
 
+import ctypes
 import os
 import re
 from collections import deque
@@ -38,6 +39,8 @@ _BYTES_A_PACKET = 1 << 12
 """Memory that Python takes for a packet while it replays."""
 _REPLAY_SHARE = 2
 """A replay may take half of the machine's memory."""
+_UNTOLD_MEMORY = 4 << 30
+"""Bytes of memory of a machine that does not say how many it has."""
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
 _GLOB = re.compile(r"[*?\[]")
 _SKIPPED = (".", "_")
@@ -112,10 +115,20 @@ def most_messages(asked: int) -> int:
 
 def _of_machine() -> int:
     """Returns the bytes of memory of this machine, or of its container."""
+    if not hasattr(os, "sysconf"):  # on Windows
+        return _of_windows()
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # there is no container, or it may use all
         machine = min(machine, int(_CONTAINER.read_text()))
     return machine
+
+
+def _of_windows() -> int:
+    """Returns the bytes of memory that Windows says are installed; few where it does not say."""
+    kibibytes = ctypes.c_ulonglong()
+    kernel = getattr(getattr(ctypes, "windll", None), "kernel32", None)
+    is_told = kernel is not None and kernel.GetPhysicallyInstalledSystemMemory(ctypes.byref(kibibytes))
+    return kibibytes.value << 10 if is_told else _UNTOLD_MEMORY
 
 
 def bytes_of(files: Mapping[str, Stamp], limit: int) -> int:
@@ -184,7 +197,7 @@ def _local_path(uri: str) -> str | None:
     """Returns the path that a URI names on this machine, with surrogates for bytes that are not UTF-8; else None."""
     if uri.startswith(_FILE):
         return os.fsdecode(unquote_to_bytes(uri.removeprefix(_FILE)))
-    return None if "://" in uri or uri.startswith("file:") else str(Path(uri).absolute())
+    return None if "://" in uri or uri.startswith("file:") else Path(uri).absolute().as_posix()
 
 
 def _name(path: str, *, is_uri: bool) -> str:
@@ -222,7 +235,8 @@ def _local_files(folder: str) -> Iterator[str]:
     seen = {_identity(outer) for outer in map(str, Path(folder).resolve().parents)}
     linked = deque([folder])
     while linked:
-        for place, folders, names in os.walk(linked.popleft(), onerror=leave_out):
+        for found, folders, names in os.walk(linked.popleft(), onerror=leave_out):
+            place = found.replace(os.sep, "/")
             if _identity(place) in seen:
                 folders.clear()
                 continue

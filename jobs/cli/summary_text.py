@@ -7,6 +7,7 @@ from typing import Any
 from jobs.cli.logs import in_shell, printable
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import DELIVERED
+from udfs.replay.incidents.advice import Certainty
 
 _COLUMN = 22
 _MOST_NAMED = 6
@@ -22,14 +23,17 @@ _FIRST = (
 _CALLED = {"accepted_not_read_messages": "not read yet"}
 """Names of figures in other words."""
 _TIMES = (("from", "first_captured_at"), ("to", "last_captured_at"))
-_ARRIVED = {"accepted": "arrived", "duplicate": "arrived again"}
-"""Names for roles of packets where only the rules say what the receiver did, and it confirms nothing."""
+_ROLES = {"duplicate": "refused", "final_ack": "FinalAck", "order_ack": "OrderAck"}
+"""Names for roles of packets."""
+_ARRIVED = _ROLES | {"accepted": "arrived", "duplicate": "arrived again"}
+"""The same where only the rules say what the receiver did, and it confirms nothing."""
 _IN_OTHERS = {
     "lost",
     "lost_by",
     "stuck",
     "unacknowledged",
     "confirmed",
+    "certainty",
     "unconfirmed",
     "unjudged",
     "newest_captures",
@@ -187,7 +191,7 @@ def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
     figures = (
         (incident["lost_messages"], "lost"),
         (incident["stuck_messages"], "stuck"),
-        (waiting, "more pending" if incident["stuck_messages"] else "pending or awaited"),
+        (waiting, f"{'more ' * bool(incident['stuck_messages'])}pending or awaited"),
         (incident["unacknowledged"], "never acknowledged"),
         (incident["unknown"], "unknown"),
     )
@@ -202,8 +206,7 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
     """
     named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident)) or incident["outcome"]
     queues = ", ".join(incident["destination_queues"]) or "a queue that is not named"
-    is_unanswered = bool(incident["unacknowledged"] or incident["unknown"])
-    is_unanswered |= incident["cause"] == Cause.REFUSED_FOR_CAUSE
+    is_unanswered = not is_confirmed(incident)
     ended = incident["ended_at"]
     end = {
         None: "not known whether it goes on: last seen",
@@ -212,14 +215,16 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
     }
     began = incident["began_at"] or "no time known"
     which = f" ({_labels(incident['labels'])})" if incident.get("labels") else ""
-    lines = [f"{named}{which}, {_machines(incident)}, to {queues}, since {began}, {end[incident['ongoing']]} {ended}"]
+    over = f"{end[incident['ongoing']]} {ended or 'at no time known'}"
+    lines = [f"{named}{which}, {_machines(incident)}, to {queues}, since {began}, {over}"]
     found = [_without_advice(sentence, incident["advice"]) for sentence in incident.get("findings", ())]
     lines.append(f"Why: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
     places = ", ".join(map(_called, incident["go_to"]))
     role = ", the receiver" if {one["address"] for one in incident["go_to"]} == {*incident["receivers"]} else ""
-    todo = [f"Go to {places}{role}." if places else "", incident["advice"]]
+    todo = [f"Go to {places}{role}." if places else "", incident["advice"], missing_in_words(incident.get("missing"))]
     lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
     lines += [f"Found: {sentence}" for sentence in ([incident["explanation"], *found[1:]] if found else [])]
+    lines += [f"How sure: {Certainty[incident['certainty'].upper()].value}"] if incident.get("certainty") else []
     machines = [_machine(one, rules_alone=is_unanswered) for one in incident["addresses"]]
     lines += [f"Sent from {'; '.join(machines)}"] if machines else []
     if accepted := incident.get("accepted_from"):
@@ -227,8 +232,18 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
         many = sum(one["messages"] for one in accepted)
         since = f"Accepted since numbers were used twice, {incident['accepted_since']}"
         lines.append(f"{since}: {many:,} {'message' if many == 1 else 'messages'} ({each}); {report} lists them")
-    lines += _proof(incident.get("proof", ()), _ARRIVED if is_unanswered else {})
+    lines += _proof(incident.get("proof", ()), roles_of(incident))
     return [printable(line) for line in lines]
+
+
+def is_confirmed(incident: Mapping[str, Any]) -> bool:
+    """Returns whether more than the rules alone says what the receiver did with the messages of an incident."""
+    return not (incident["unacknowledged"] or incident["unknown"] or incident["cause"] == Cause.REFUSED_FOR_CAUSE.value)
+
+
+def roles_of(incident: Mapping[str, Any]) -> Mapping[str, str]:
+    """Returns names for roles of the packets that prove an incident; others are called as they are."""
+    return _ROLES if is_confirmed(incident) else _ARRIVED
 
 
 def _labels(labels: Sequence[str]) -> str:
@@ -250,17 +265,44 @@ def _proof(packets: Sequence[Mapping[str, Any]], called: Mapping[str, str]) -> l
     Some roles are `called` something else.
     """
     frames: dict[str, dict[int, str]] = {}
-    for packet in packets:
-        role = called.get(packet["role"], packet["role"])
-        frames.setdefault(packet["uri"], {})[packet["frame_number"]] = role.replace("_", " ")
     lines = []
-    for uri, roles in frames.items():
-        named = ", ".join(f"frame {number} ({role})" for number, role in roles.items())
-        lines.append(f"Proof: {named} of {uri}")
-        shown = f"frame.number in {{{', '.join(map(str, roles))}}}"
+    for packet in packets:
+        role = called.get(packet["role"], packet["role"].replace("_", " "))
+        if packet["frame_number"] is None:
+            lines.append(f"Proof: {connection_in_words(packet['stream_id'])}")
+        else:
+            said = f"{_labels([packet['label']])}, {role}" if packet.get("label") else role
+            frames.setdefault(packet["uri"], {}).setdefault(packet["frame_number"], said)
+    for uri, of_uri in frames.items():
+        lines.append(f"Proof: {'; '.join(f'frame {number}: {said}' for number, said in of_uri.items())} ({uri})")
+        shown = f"frame.number in {{{', '.join(map(str, of_uri))}}}"
         command = f"wireshark -r {in_shell(uri)} -Y '{shown}'"
         lines.append(f"In Wireshark: {command}" if "://" not in uri else f"Display filter: {shown}")
     return lines
+
+
+def connection_in_words(stream_id: str) -> str:
+    """Returns a connection of which no packet is in the tables, and the filter that shows its frames in Wireshark."""
+    ends = re.fullmatch(r"(.+):(\d+)>(.+):(\d+)#\d+", stream_id)
+    if ends is None:
+        return f"stream {stream_id}"
+    client, port, server, server_port = ends.groups()
+    ip = "ipv6" if ":" in client else "ip"
+    hosts = (f"{ip}.addr == {one.strip('[]')}" for one in (client, server))
+    ports = (f"tcp.port == {one}" for one in (port, server_port))
+    return f"the connection from {client}:{port} to {server}:{server_port}; filter: {' && '.join((*hosts, *ports))}"
+
+
+def missing_in_words(missing: Mapping[str, Any] | None) -> str:
+    """Returns which message a receiver waits for, by its number and by what was sent before and after it."""
+    if not missing:
+        return ""
+    low, many = missing["number"], missing["numbers"]
+    number = f"number {low}" if many == 1 else f"numbers {low} to {low + many - 1}"
+    after, before = (_labels([label]) if (label := missing[side]) else "" for side in ("after", "before"))
+    sides = f"between {after} and {before}" if after and before else f"after {after}" if after else f"before {before}"
+    subject = "The missing message is" if many == 1 else "The missing messages are"
+    return f"{subject} {number}{f', sent {sides}' if after or before else ''}."
 
 
 def _machines(incident: Mapping[str, Any]) -> str:
@@ -298,7 +340,8 @@ def _outcomes(counts: Mapping[str, int], summary: Mapping[str, Any]) -> str:
         by_rules = re.sub(r"\bdelivered(?=,|$)", "accepted by the rules", named)
         return f"{by_rules}; none of them confirmed by the receiver"
     if confirmed < delivered:
-        return f"{named}; {confirmed:,} of {delivered:,} delivered confirmed by the receiver"
+        sure = f"{confirmed:,} confirmed by the receiver, {delivered - confirmed:,} not confirmed"
+        return f"{named}; of {delivered:,} delivered {sure}"
     return named
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from jobs.cli.names import Names
 from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, Outcome
 from udfs.replay.findings.final_acks import reason_of
+from udfs.replay.incidents.advice import Certainty
 from udfs.replay.words import counted, one_or_many
 
 NOT_TOLD = (
@@ -26,7 +27,7 @@ _WORDS = {
     Outcome.GIVEN_UP: "given up",
     Outcome.PASSED_BY: "passed by",
     Outcome.NEVER_SEEN: "never seen",
-    Outcome.REFUSED_FOR_CAUSE: "refused by the receiver",
+    Outcome.REFUSED_FOR_CAUSE: "did not reach their queue, as their sender was told",
 }
 TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
 """Outcomes of messages that an acknowledgment could confirm."""
@@ -82,6 +83,19 @@ class Figures(NamedTuple):
     """Messages that were lost, though nothing tells which: no clock that is compared."""
     cause: str
     """Says why the receiver of the worst incident acknowledged nothing."""
+
+
+def certainties(outcomes: Mapping[str, int], confirmed: int, by_clocks: int) -> dict[str, int]:
+    """Returns how sure it is what became of the messages: a number for each Certainty, by its name in small letters.
+
+    `confirmed` are delivered messages that an acknowledgment confirms; of those whose outcome is unknown, `by_clocks`
+    depend on clocks. Numbers that their sender skipped are no messages.
+    """
+    unknown = sum(outcomes.get(outcome, 0) for outcome in LOSS_UNKNOWN)
+    sure = confirmed + sum(outcomes.get(outcome, 0) for outcome in (Outcome.REFUSED_FOR_CAUSE, Outcome.NOT_READ))
+    messages = sum(outcomes.values()) - outcomes.get(Outcome.EXPIRED_UNSEEN, 0)
+    each = (sure, messages - sure - unknown, by_clocks, unknown - by_clocks)
+    return {certainty.name.lower(): many for certainty, many in zip(Certainty, each, strict=True)}
 
 
 def second(ns: int) -> str:
@@ -189,7 +203,13 @@ def headline_figures(
         stuck_where,
         unacknowledged_where,
         _resent(places["resent"], unacknowledged),
-        _sure(shown, sum(outcomes.get(outcome, 0) for outcome in TO_CONFIRM), confirmed),
+        _sure(
+            shown,
+            sum(outcomes.get(outcome, 0) for outcome in TO_CONFIRM),
+            confirmed,
+            sum(outcomes.get(outcome, 0) for outcome in DELIVERED) - confirmed,
+            places["by_clocks"],
+        ),
         confirmed,
         to_go,
         nothing_judged,
@@ -206,8 +226,11 @@ def _resent(resent: int, unacknowledged: int) -> str:
     return f"; the sender still sends{still} {one_or_many(unacknowledged, 'it', 'them')} again when the captures end"
 
 
-def _sure(shown: Period, accepted: int, confirmed: int) -> str:
-    """Returns what the captures show, and how many of the accepted messages their receiver confirms, in one line."""
+def _sure(shown: Period, accepted: int, confirmed: int, by_rules: int, by_clocks: int) -> str:
+    """Returns what the captures show, and how many of the accepted messages their receiver confirms, in one line.
+
+    Of the others, so many were delivered `by_rules` alone, and so many depend on clocks; the rest is told elsewhere.
+    """
     said = []
     if shown.first_ns is not None and shown.last_ns is not None:
         said.append(period(shown.first_ns, shown.last_ns))
@@ -215,6 +238,8 @@ def _sure(shown: Period, accepted: int, confirmed: int) -> str:
         said += [counted(shown.senders, "sender"), counted(shown.queues, "queue")]
     if accepted:
         said.append(f"{f'{confirmed:,}' if confirmed else 'none'} of {accepted:,} confirmed by the receiver")
+    said += [f"{by_rules:,} inferred from the rules"] if by_rules else []
+    said += [f"{by_clocks:,} {one_or_many(by_clocks, 'depends', 'depend')} on clocks"] if by_clocks else []
     line = ", ".join(said)
     return f"{line[0].upper()}{line[1:]}." if line else ""
 

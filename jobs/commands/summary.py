@@ -6,7 +6,15 @@ from typing import Any
 import polars as pl
 
 from jobs.cli.names import Names
-from jobs.commands.headline import NOT_TOLD, TO_CONFIRM, Period, headline, headline_figures, second
+from jobs.commands.headline import (
+    NOT_TOLD,
+    TO_CONFIRM,
+    Period,
+    certainties,
+    headline,
+    headline_figures,
+    second,
+)
 from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, MESSAGES
@@ -18,7 +26,7 @@ from udfs.frames.engine import Engine, T
 from udfs.replay.fitness.amiss import cut_short
 from udfs.replay.fitness.counts import with_amiss
 from udfs.replay.fitness.nothing import why_nothing
-from udfs.replay.incidents.advice import in_short, machines_of
+from udfs.replay.incidents.advice import certainty_of, in_short, machines_of
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.replay.words import one_or_many
 from udfs.report.findings import found_alone, sentences_by_incident
@@ -26,7 +34,8 @@ from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, read_few
 from udfs.report.labels import OF_LABELS, first_labels, labels_of
 from udfs.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
 from udfs.report.period import captured, of_last_run
-from udfs.report.rows import SEVERITIES, Row
+from udfs.report.proof import missing_messages, prove
+from udfs.report.rows import SEVERITIES, Row, Rows
 from udfs.report.summary import (
     kinds_by_severity,
     lost_by,
@@ -75,6 +84,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     """Returns messages by outcome (`outcomes`), the `lost` and `stuck` ones, `severities` of findings, `headline`.
 
     `unconfirmed` counts the messages that were accepted, wait or are in doubt and that no acknowledgment confirms.
+    `certainty` says of how many messages it is sure what became of them, and how sure, as of `certainties`.
     `accepted_not_read_messages` is None where that is not reported. `period`, `senders` and `queues` are those that the
     captures show; `newest_captures` says what those of the last run that brought any hold and lack, and `no_data` is a
     sentence where they hold no message. `lost_by` names the senders and queues with most lost messages,
@@ -139,7 +149,11 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         failed=failed,
     )
     found = sentences_by_incident(few["findings"])
-    labels = _labels(engine, incidents, [one["incident_id"] for one in worst])
+    told = [one["incident_id"] for one in worst]
+    labels, shown_by, missing = _labels(engine, incidents, told), {}, {}
+    if told:
+        few_told = incidents.filter(pl.col("incident_id").is_in(told))
+        shown_by, missing = prove(engine, few_told, few["findings"]), missing_messages(engine, few_told)
     taken = accepted_by_sender(incidents, accepted_since(engine, incidents, few[COPIES]))
     return {
         "headline": headline(figures),
@@ -149,6 +163,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "stuck": where["stuck"],
         "unacknowledged": where["unacknowledged"],
         "confirmed": sums["confirmed"],
+        "certainty": certainties(outcomes, sums["confirmed"], where["by_clocks"]),
         "unconfirmed": sum(outcomes[outcome] for outcome in TO_CONFIRM) - sums["confirmed"],
         "unjudged": sums["unjudged"],
         NOT_READ: sums[NOT_READ],
@@ -159,8 +174,9 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "severities": {name: count for name, count in severities.items() if count},
         "findings_by_severity": {name: counts for name, counts in by_severity.items() if counts},
         "worst_incidents": [
-            _told(one, taken)
+            _told(one, taken, shown_by.get(one["incident_id"], []))
             | {"findings": found.get(one["incident_id"], []), "labels": labels.get(one["incident_id"], [])}
+            | {"missing": missing.get(one["incident_id"])}
             for one in worst
         ],
         "failed_connections": failed,
@@ -191,11 +207,11 @@ def _newest(captures: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
+def _told(incident: Row, accepted: Mapping[str, Row], proof: Rows) -> Row:
     """Returns what a summary says of an incident: what happened, where, since when, from which machines, what to do.
 
-    `proof` are the frames that show it. Where numbers were used again, also what was `accepted_since`, of
-    `accepted_by_sender`.
+    `proof` are the packets that show it, as `prove` returns them. Where numbers were used again, also what was
+    `accepted_since`, of `accepted_by_sender`.
     """
     addresses = [
         {name: sender[name] for name in ("address", "messages", "accepted", "lost", "suspected")}
@@ -210,12 +226,12 @@ def _told(incident: Row, accepted: Mapping[str, Row]) -> Row:
         "began_at": _second(incident["began_ns"]),
         "ended_at": _second(incident["ended_ns"]),
         "addresses": addresses,
+        "certainty": certainty_of(incident).name.lower(),
         "go_to": [{"address": one} for one in machines_of(incident)],
         "proof": [
-            {name: packet[name] for name in ("role", "uri", "frame_number")}
+            {name: packet[name] for name in ("role", "label", "uri", "frame_number", "stream_id")}
             | {"captured_at": packet["captured_at"] and packet["captured_at"].isoformat()}
-            for packet in incident["witness"]
-            if packet["uri"]
+            for packet in proof
         ],
     }
     if incident["cause"] != Cause.NUMBER_REUSED:

@@ -7,12 +7,12 @@ from typing import Any
 
 from jobs.cli.code_version import VERSION
 from jobs.cli.config import DECLARED, DEFAULTS, Config
-from jobs.cli.summary_text import harm_of
+from jobs.cli.summary_text import connection_in_words, harm_of, is_confirmed, missing_in_words, roles_of
 from jobs.report_page.messages import Machines, is_direct, saved, severity
 from schemas.incidents import Cause, IncidentOutcome
-from schemas.outcomes import LOST, MEANING, Outcome, count_column
+from schemas.outcomes import DELIVERED, LOST, MEANING, Outcome, count_column
 from schemas.replay import ACCEPTING, FindingKind, Reason, Severity, Verdict
-from udfs.replay.incidents.advice import machines_of
+from udfs.replay.incidents.advice import certainty_of, machines_of
 from udfs.replay.outcomes.counts import NOT_READ
 from udfs.report.messages import ACCEPTED, FATES
 from udfs.report.period import Steps
@@ -28,6 +28,8 @@ _MS = 10**6
 _TELLING = ("ingest", "decode", "replay", "report")
 """Sections of the options that decide what a report shows."""
 _REUSED = frozenset({Cause.NUMBER_REUSED.value, FindingKind.DUPLICATES_DIFFER.value})
+_PROVING = 3
+"""Packets of an incident that its card shows at first; the last one is beside them."""
 _SLOW_MS = 10_000  # an OrderAck is due within ten seconds, [MS-MQQB] 3.1.2.1
 _DELIVERED = (
     *(Outcome.DELIVERED, Outcome.DELIVERED_AFTER_REFUSAL, Outcome.DELIVERED_TWICE, Outcome.NOT_READ),
@@ -59,7 +61,8 @@ def page(rows: Mapping[str, Any], config: Config, place: str) -> Row:
         "since": None if since is None else f"{since:%Y-%m-%d %H:%M:%S}",
         "messages": _messages(rows, proof),
         "kinds": [row | {"listed": _with_proof(alone[row["severity"], row["kind"]], proof, sessions)} for row in kinds],
-        "incidents": _incidents(rows, proof, sessions),
+        "incidents": _incidents(rows, rows["incidents"], proof, sessions),
+        "earlier": _incidents(rows, rows["earlier"], proof, sessions),
         "incident_counts": {row["outcome"]: row["incidents"] for row in rows["incident_counts"]},
         "incident_outcomes": [outcome.value for outcome in IncidentOutcome],
         "severities": SEVERITIES,
@@ -103,6 +106,7 @@ def numbers(rows: Mapping[str, Any]) -> Row:
         **became,
         "messages": sum(became.values()),
         "delivered_messages": sum(became[count_column(outcome)] for outcome in _DELIVERED),
+        "delivered_by_rules": sum(became[count_column(outcome)] for outcome in DELIVERED) - rows["confirmed"],
         "lost": sum(became[count_column(outcome)] for outcome in LOST),
         "stuck": rows["places"]["stuck"],
         "unacknowledged": rows["places"]["unacknowledged"],
@@ -247,11 +251,11 @@ def _first_part(queue_manager: str) -> str:
     return queue_manager.partition("-")[0]
 
 
-def _incidents(rows: Mapping[str, Any], proof: Proof, sessions: Mapping[str, Row]) -> Rows:
-    """Returns the listed incidents, the worst first, each with its listed `evidence`, which are findings.
+def _incidents(rows: Mapping[str, Any], listed: Rows, proof: Proof, sessions: Mapping[str, Row]) -> Rows:
+    """Returns `listed` incidents, each with its listed `evidence`, which are findings.
 
-    `new`: it began in the time of the captures that the last run read. `frames` are the first and the last of the
-    witnesses, and `go_to` machines to go to.
+    `new`: it began in the time of the captures that the last run read. `proof` are packets that show it, `missing`
+    says which message its receiver waits for, and `go_to` are machines to go to.
     """
     evidence = _group(rows["evidence"], ("incident_id",))
     last_run = rows["last_run"]
@@ -260,17 +264,35 @@ def _incidents(rows: Mapping[str, Any], proof: Proof, sessions: Mapping[str, Row
         row
         | {
             "evidence": _with_proof(evidence[(row["incident_id"],)], proof, sessions),
-            "frames": row["witnesses"][:1] + row["witnesses"][1:][-1:],
+            "proof": _proof_of(row, rows["proof"].get(row["incident_id"], [])),
+            "missing": missing_in_words(rows["missing"].get(row["incident_id"])),
             "messages": [
                 *harm_of(row),
                 *((row[name], word) for name, word in _HARMLESS.items() if row[name]),
             ],
             "go_to": machines_of(row),
+            "certainty": certainty_of(row).value,
             "accepted": rows["accepted"].get(row["source_queue_manager"]),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
         }
-        for row in _with_proof(rows["incidents"], proof, sessions)
+        for row in _with_proof(listed, proof, sessions)
     ]
+
+
+def _proof_of(incident: Row, packets: Rows) -> Rows:
+    """Returns the first packets that show an incident, and the last one, each with what it `shows`."""
+    shown = {one["key"]: one["shows"] for one in incident["witnesses"]}
+    roles = roles_of(incident)
+    found = []
+    for packet in packets[:_PROVING] + packets[_PROVING:][-1:]:
+        key, role = f"{packet['stream_id']}@{packet['stream_offset']}", packet["role"]
+        said = shown.get(key) if is_confirmed(incident) else None
+        if packet["frame_number"] is None:
+            said = connection_in_words(packet["stream_id"])
+        said = said or f"{roles.get(role, role.replace('_', ' '))}."
+        ns = packet["captured_at"] and round(packet["captured_at"].timestamp() * 10**6) * 1000
+        found.append(packet | {"key": key, "shows": said, "ns": ns})
+    return found
 
 
 def _with_proof(found: Iterable[Row], proof: Proof, sessions: Mapping[str, Row]) -> Rows:

@@ -24,7 +24,7 @@ SAVED = {
     "first_address": "address",
 }
 """Columns of a list that is saved as CSV, and those of the rows that they come from."""
-_SAVED_LISTS = ("lost", "pending", "unacknowledged", "unknown", "not_read", ACCEPTED)
+_SAVED_LISTS = ("lost", "pending", "unacknowledged", "unknown", "not_read", "delivered_after_refusal", ACCEPTED)
 _WAITING = (Outcome.PENDING, Outcome.AWAITED, *LOSS_UNKNOWN)
 
 
@@ -49,7 +49,7 @@ class Machines:
         for session in rows["sessions"]:
             for side, end in (("sender", "src_ip"), ("receiver", "dst_ip")):
                 self._addresses[session[side]] |= set(filter(None, session[end].split(", ")))
-        for incident in rows["incidents"]:
+        for incident in (*rows["incidents"], *rows["earlier"]):
             self._addresses[incident["source_queue_manager"]] |= {one["address"] for one in incident["senders"]}
 
     def of(self, message: Row) -> list[str]:

@@ -7,6 +7,7 @@ seen, or that reorder others, are written as escapes.
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib import resources
@@ -14,6 +15,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from jinja2.filters import do_mark_safe
+from markupsafe import escape
 
 from jobs.cli.logs import in_shell, printable
 from jobs.cli.names import Names
@@ -22,8 +24,9 @@ from jobs.report_page.arrange import short_id
 _PAGE = resources.files("jobs.report_page")
 _FILES = (
     *("uplot/uPlot.iife.min.js", "uplot/uPlot.min.css", "uplot/LICENSE"),
-    *("report.js", "lists.js", "report.css", "report.html"),
+    *("report.js", "tables.js", "lists.js", "filters.js", "report.css", "report.html"),
 )
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,6 +45,20 @@ def moment(ns: int | None) -> str:
 def second(ns: int | None) -> str:
     """Returns nanoseconds since 1970 as UTC, to the second."""
     return moment(ns)[:19]
+
+
+def at(ns: int | None, *, exact: bool = False) -> str:
+    """Returns nanoseconds since 1970 as UTC, to the second or exactly, as an element that gets local time beside it."""
+    return "no time" if ns is None else _element(moment(ns) if exact else second(ns))
+
+
+def with_times(text: str) -> str:
+    """Returns a sentence of this program as markup, with its times in such elements."""
+    return do_mark_safe(_TIME.sub(lambda found: _element(found[1], " UTC"), str(escape(printable(text)))))
+
+
+def _element(text: str, zone: str = "") -> str:
+    return do_mark_safe(f'<time datetime="{text.replace(" ", "T")}Z">{text}{zone}</time>')
 
 
 def number(value: float | None) -> str:
@@ -91,12 +108,13 @@ def render(found: Mapping[str, Any], mark: str = "", names: Names | None = None)
     `names` stand beside the originals.
     """
     names = names or Names()
-    library, library_style, licence, pictures, lists, style, template = files()
-    script = f'"use strict";\n(() => {{\n{pictures}{lists}}})();\n'
+    library, library_style, licence, *scripts, style, template = files()
+    script = f'"use strict";\n(() => {{\n{"".join(scripts)}}})();\n'
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=visible
     )
     environment.filters |= {"moment": moment, "second": second, "number": number, "percent": percent, "words": words}
+    environment.filters |= {"at": at, "with_times": with_times}
     environment.filters |= {"short_id": short_id, "sent_from": sent_from}
     environment.filters |= {
         "queue_manager_name": names.queue_manager,

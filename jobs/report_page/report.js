@@ -2,7 +2,7 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   const number = (value) => value.toLocaleString("en").replaceAll(",", "\u202f");
   const time = (ms) => new Date(ms).toISOString().slice(0, 23).replace("T", " ");
-  // As `printable` in jobs/app/logs.py writes what cannot be seen, so that what a person types is compared with it.
+  // As `printable` in jobs/cli/logs.py writes what cannot be seen, so that what a person types is compared with it.
   const escaped = (c) => {
     const code = c.codePointAt(0);
     const digits = (letter, count) => `\\${letter}${code.toString(16).padStart(count, "0")}`;
@@ -255,6 +255,7 @@
         [data.verdicts[picture.v[i]].replaceAll("_", " "), picture.n[i], picture.p[i], picture.l[i] ?? "–", picture.sequences[picture.s[i]], picture.f[i], fileOf(picture.c[i])]
           .forEach((value) => add(row, "td", String(value)));
       });
+      sortable(table);
     });
   }
 

@@ -43,6 +43,15 @@ def tx_sequence(tx_sequence_id: int | Decimal) -> str:
     return f"{stamp:%Y-%m-%dT%H:%M:%S}Z#{ordinal}"
 
 
+def sequence_name(tx_sequence_id: int | Decimal) -> str:
+    """Returns how sentences call a sequence: "sequence #3 (numbered since 2026-03-02T07:59:41Z)".
+
+    The time stamp is that of its sender's numbering, which may be years older than what happened to the sequence.
+    """
+    since, _, ordinal = tx_sequence(tx_sequence_id).partition("#")
+    return f"sequence #{ordinal} (numbered since {since})"
+
+
 def utc(time: datetime | None) -> str:
     """Returns "2026-03-02 07:59:41 UTC"."""
     return "unknown" if time is None else f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -44,8 +44,11 @@ from udfs.report.page import (
     witness_keys,
 )
 from udfs.report.pictures import DRAWN_SESSIONS, asked, order_acks, pictures, points, stairs
+from udfs.report.proof import missing_messages, prove
+from udfs.report.rows import Rows
 from udfs.report.sessions import unusable
 from udfs.report.sums import JUDGED, merged, of_scope
+from udfs.report.trend import OF_TREND, harm_by_day, trend
 
 Few = Mapping[str, pl.DataFrame]
 """Rows of tables with a row per capture, stream, session, sequence or story, by the names of the tables."""
@@ -80,6 +83,8 @@ def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Seque
     No part grows with the large tables. `few` are those REPORTED.
     """
     verdicts = engine.read(VERDICTS, *JUDGED)
+    # Captures are not of a session, so what they hold is no volume of some sessions.
+    by_day = [] if sessions else _trend(engine, few["captures"])
     if sessions:
         wanted = pl.DataFrame({"session_id": list(sessions)})
         verdicts = engine.join(verdicts, wanted, ["session_id"], "semi")
@@ -93,7 +98,14 @@ def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Seque
     sums = merged(engine.collect(**judged))
     tops = listed(tables, chosen, sums, _first_accepted(engine, chosen.incidents, few[COPIES]))
     shown = tops | _drawn(engine, recent, few, tops["sessions"]) | _proofs(engine, few, tops)
-    return rows_of(shown) | figures(tables, chosen, sums, accepted_since(engine, chosen.incidents, few[COPIES]))
+    found = figures(tables, chosen, sums, accepted_since(engine, chosen.incidents, few[COPIES]))
+    told = pl.concat([tops["incidents"], tops["earlier"]])
+    proof = {"proof": prove(engine, told, few["findings"]), "missing": missing_messages(engine, told)}
+    return rows_of(shown) | found | proof | {"trend": by_day}
+
+
+def _trend(engine: Engine[T], captures: pl.DataFrame) -> Rows:
+    return trend(captures, engine.gather(harm_by_day, outcomes=engine.read(OUTCOMES, *OF_TREND))[ONE])
 
 
 def accepted_since(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:

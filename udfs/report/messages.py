@@ -71,7 +71,8 @@ def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
     """Returns per sender and queue how many messages are `lost`, `stuck` or `unacknowledged`, and their `…_since`.
 
     `resent` counts the unacknowledged ones that their sender still sends, `undecided` those that were lost although
-    nothing tells which. `classes` are those of the FinalAcks that say why messages were refused.
+    nothing tells which, and `by_clocks` the messages whose outcome depends on clocks that nothing compares. `classes`
+    are those of the FinalAcks that say why messages were refused.
     """
     is_unacknowledged = has_outcome([Outcome.UNACKNOWLEDGED])
     outcomes = outcomes.with_columns(unacknowledged=is_unacknowledged)
@@ -81,6 +82,7 @@ def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
         count_if("unacknowledged").alias("unacknowledged"),
         count_if(pl.col("next_resend_at").is_not_null()).alias("resent"),
         undecided().alias("undecided"),
+        count_if(pl.col("contenders").is_not_null()).alias("by_clocks"),
         pl.col("final_ack_class").filter(has_outcome([Outcome.REFUSED_FOR_CAUSE])).unique().alias("classes"),
         *(pl.col("first_seen_at").filter(name).min().alias(f"{name}_since") for name in _HARM),
     )
@@ -89,7 +91,7 @@ def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
 def summed_harm(queues: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Returns rows of `harm_by_queue` with one row for each of these columns' values."""
     return queues.group_by(*by).agg(
-        *(pl.col(name).sum() for name in (*_HARM, "resent", "undecided")),
+        *(pl.col(name).sum() for name in (*_HARM, "resent", "undecided", "by_clocks")),
         pl.col("classes").explode().drop_nulls().unique(),
         *(pl.col(f"{name}_since").min() for name in _HARM),
     )
@@ -99,13 +101,14 @@ def places(queues: pl.DataFrame) -> Row:
     """Returns since when messages are lost (`lost_since_ns`) and to which queue the most (`lost_queue`).
 
     `lost` is their number, `lost_queues` the number of queues. The same of the messages that are `stuck` and
-    `unacknowledged`; of the latter, those that are still `resent`; and `undecided`. `classes` are those of refusals.
+    `unacknowledged`; of the latter, those that are still `resent`; `undecided` and `by_clocks`. `classes` are those of
+    refusals.
     `queues` are rows of `harm_by_queue`.
     """
     of_queue = summed_harm(queues, "destination_queue")
     queue = pl.col("destination_queue")
     found = of_queue.select(
-        *(pl.col(name).sum() for name in (*_HARM, "resent")),
+        *(pl.col(name).sum() for name in (*_HARM, "resent", "by_clocks")),
         pl.col("undecided").sum().round().cast(pl.Int64),
         pl.col("classes").explode().drop_nulls().unique().sort().implode(),
         *(nanoseconds(pl.col(f"{name}_since").min()).alias(f"{name}_since_ns") for name in _HARM),

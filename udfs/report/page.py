@@ -42,7 +42,7 @@ from udfs.report.summary import machines_to_blame, sums_of_sessions
 Tables = Mapping[str, pl.DataFrame]
 """Rows of gold tables, by the names of the tables."""
 LISTED_CAPTURES = 100
-_WITH_WITNESS = ("incidents", "evidence", "findings", "listed_messages")
+_WITH_WITNESS = ("incidents", "earlier", "evidence", "findings", "listed_messages")
 """Rows of `listed` whose witnesses are looked up."""
 WITNESSES = (VERDICTS, MESSAGES, ACKS, PACKETS, STREAM_GAPS)
 """Tables that may hold the row of a witness, in the order in which one is looked for."""
@@ -118,23 +118,34 @@ def listed(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame)
     In `tables`, `quarantine` has rows of `unusable`; `sums` are as of `merged`, and `accepted` as of `merge_accepted`.
     """
     incidents = worst_incidents(chosen.incidents, LISTED_INCIDENTS)
+    earlier = worst_incidents(_going_on_from_before(tables["incidents"], chosen), LISTED_INCIDENTS)
     lists = (listed_messages(sums["messages"], tables["copies"]), accepted_messages(accepted, chosen.incidents))
     saved = pl.concat(lists, how="diagonal")
     covered = coverage(tables["streams"], tables["stream_ends"], tables["quarantine"])
     findings = chosen.findings
+    evidence = (
+        findings.join(incidents, on="incident_id", how="semi"),
+        shown_findings(tables["findings"], tables["sequences"], None).join(earlier, on="incident_id", how="semi"),
+    )
     return {
         "incident_counts": chosen.incidents.group_by("outcome").agg(count().alias("incidents")),
         "incidents": incidents,
+        "earlier": earlier,
         "arrivals": sums["arrivals"],
         "saved_messages": saved,
         "listed_messages": saved.filter(pl.int_range(pl.len()).over("list") < LISTED_MESSAGES),
         "kinds": findings_by_kind(findings),
         "findings": worst_findings(findings.filter(pl.col("incident_id").is_null()), "severity", "kind"),
-        "evidence": worst_findings(findings.join(incidents, on="incident_id", how="semi"), "incident_id"),
+        "evidence": worst_findings(pl.concat(evidence), "incident_id"),
         "sessions": ranked_sessions(chosen.sessions, sums["figures"], findings, covered),
         "fitness": _unfit_first(chosen.captures),
         "damages": damages(chosen.captures, tables["quarantine"], chosen.sessions),
     }
+
+
+def _going_on_from_before(incidents: pl.DataFrame, chosen: Chosen) -> pl.DataFrame:
+    """Returns the incidents that go on although no message of their sequences was captured in the period."""
+    return incidents.filter("ongoing").join(chosen.incidents, on="incident_id", how="anti")
 
 
 def _unfit_first(captures: pl.DataFrame) -> pl.DataFrame:

@@ -11,7 +11,18 @@ from schemas.replay import FindingKind, Severity
 from schemas.wire import QUEUED_CLASS, MessageClass
 from udfs.replay.findings.final_acks import advice_on, reason_of
 from udfs.replay.findings.finding import FindingText
-from udfs.replay.words import NS, all_counted, class_name, counted, known, one_or_many, tenths, tx_sequence, utc, whole
+from udfs.replay.words import (
+    NS,
+    all_counted,
+    class_name,
+    counted,
+    known,
+    one_or_many,
+    sequence_name,
+    tenths,
+    utc,
+    whole,
+)
 
 # --- how the traffic was captured, and who could not connect to whom --------------------------------------------------
 
@@ -197,7 +208,7 @@ def acknowledgment_fell(
 ) -> FindingText:
     """OrderAcks of a sequence that named `high` and later only `number`, with the messages between the two."""
     sentence = (
-        f"{to_address} acknowledged number {high} of sequence {tx_sequence(tx_sequence_id)} at {utc(high_at)}, and "
+        f"{to_address} acknowledged number {high} of {sequence_name(tx_sequence_id)} at {utc(high_at)}, and "
         f"only number {number} at {utc(found_at)}: it went back to an earlier state. {from_address} has dropped the "
         f"{counted(messages, 'message')} between the two, and will not send {one_or_many(messages, 'it', 'them')} "
         "again."
@@ -241,7 +252,7 @@ def repeated_order_ack(
         else "the OrderAcks do not reach the sender, or the sender ignores them"
     )
     sentence = (
-        f"The receiver sent the OrderAck for number {number} of sequence {tx_sequence(tx_sequence_id)} {messages} "
+        f"The receiver sent the OrderAck for number {number} of {sequence_name(tx_sequence_id)} {messages} "
         f"times in {whole(seconds)} s, and none for a higher number: {reason}."
     )
     severity = Severity.WARNING if refused else Severity.INFO
@@ -379,11 +390,13 @@ def two_addresses(
     **_: object,
 ) -> FindingText:
     """A queue manager with several addresses; `conflict` are keys of two messages that cannot be of one machine."""
-    head = f"Queue manager {sender_guid} has {messages} addresses ({', '.join(addresses)})"
     if conflict is None:
+        head = f"Queue manager {sender_guid} has {messages} addresses ({', '.join(addresses)})"
         sentence = f"{head}: it has several networks, or it moved."
         return FindingText(FindingKind.TWO_ADDRESSES, Severity.INFO, sentence, beginnings[:2])
-    sentence = f"{head}, and what they send conflicts: two machines use one identity."
+    machines = "Two machines" if len(addresses) == len(conflict) else f"Machines at {messages} addresses"
+    which = f"{machines}, {' and '.join(addresses)},"
+    sentence = f"{which} use one identity: what they send as queue manager {sender_guid} conflicts."
     return FindingText(FindingKind.TWO_ADDRESSES, Severity.ERROR, sentence, conflict)
 
 
@@ -402,7 +415,7 @@ def broken_transactions(
 ) -> FindingText:
     """Transactions of a sequence that are broken; what follows `tx_sequence_id` is of the first."""
     begin = counted(messages, "transaction that begins", "transactions that begin")
-    head = f"{begin} in sequence {tx_sequence(tx_sequence_id)} {one_or_many(messages, 'is', 'are')}"
+    head = f"{begin} in {sequence_name(tx_sequence_id)} {one_or_many(messages, 'is', 'are')}"
     first = f"The first has the ID {tx_transaction_id} and {counted(size, 'message')}"
     parts = all_counted([(lost_messages, "is lost", "are lost"), (pending, "is pending", "are pending")])
     sentence = {

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from schemas.replay import FINDINGS, FindingKind, Severity
-from udfs.replay.words import counted, one_or_many, tx_sequence
+from udfs.replay.words import counted, one_or_many, sequence_name, tx_sequence
 
 
 class FindingText(NamedTuple):
@@ -93,8 +93,8 @@ class Found(NamedTuple):
 
     @property
     def sequence(self) -> str:
-        """Returns "sequence 2026-03-02T07:59:41Z#3"."""
-        return f"sequence {tx_sequence(self.first.tx_sequence_id)}"
+        """Returns "sequence #3 (numbered since 2026-03-02T07:59:41Z)"."""
+        return sequence_name(self.first.tx_sequence_id)
 
     @property
     def it(self) -> str:
@@ -122,7 +122,7 @@ class Found(NamedTuple):
         number, sequence = self.first.state_number, self.first.state_id
         if number is None or sequence is None:
             return "the receiver stood at: not known."
-        of = "" if sequence == self.first.tx_sequence_id else f" of sequence {tx_sequence(sequence)}"
+        of = "" if sequence == self.first.tx_sequence_id else f" of {sequence_name(sequence)}"
         return f"the receiver stood at: number {number}{of}."
 
 

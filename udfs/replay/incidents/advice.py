@@ -1,6 +1,7 @@
 """Says of an incident why it happened, what became of its messages, and what an operator can do about it."""
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, Outcome
 from schemas.replay import FindingKind as Kind
 from udfs.replay.findings.final_acks import advice_on
-from udfs.replay.words import all_counted, counted, one_or_many, tx_sequence
+from udfs.replay.words import all_counted, counted, one_or_many, sequence_name
 
 PENDING = (Outcome.PENDING, Outcome.AWAITED)
 _DUPLICATES = (
@@ -29,6 +30,18 @@ _IN_SHORT = {
 }
 """What kept a receiver from acknowledging messages."""
 _WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
+
+
+_CLOCKS = "nothing compares the clocks of these captures"
+
+
+class Certainty(StrEnum):
+    """Lists how sure an outcome is, the surest first."""
+
+    CONFIRMED = "confirmed by an acknowledgment"
+    INFERRED = "inferred from the rules"
+    CLOCKS = "depends on clocks"
+    UNKNOWN = "unknown"
 
 
 class _About(NamedTuple):
@@ -177,7 +190,7 @@ def sentence_of(
     `missing`, the receiver accepts nothing that is pending. Of those whose outcome is unknown, so many are lost that
     are `undecided`.
     """
-    name = f"sequence {tx_sequence(tx_sequence_id)}"
+    name = sequence_name(tx_sequence_id)
     if more:
         name += f" and {counted(more, 'sequence after it', 'sequences after it')}"
     causes = {CAUSE_OF[outcome] for outcome in harm}
@@ -185,19 +198,20 @@ def sentence_of(
     besides = "".join(f"; besides, {said}" for said in others if said)
     stuck = f" ({counts['stuck']} resent and refused again)" if counts["stuck"] else ""
     waits = f"{stuck} because {missing} did not arrive" if missing else stuck
+    pending = " or ".join(one.value for one in PENDING if one in harm)
     lost = [outcome for outcome in LOST if outcome in harm]
     split = f" ({', '.join(f'{harm[one]} {one}' for one in lost)})".replace("_", " ")
     split = split if len({CAUSE_OF[one] for one in lost}) > 1 else ""
     of_which = (
         f", of which {undecided} {one_or_many(undecided, 'was', 'were')} lost; which machine's is not known, because "
-        "nothing compares the clocks of these captures"
+        f"{_CLOCKS}"
         if undecided
         else ""
     )
     said = all_counted(
         [
             (counts["lost"], "message was lost", f"messages were lost{split}"),
-            (counts["pending"], f"message is pending{waits}", f"messages are pending{waits}"),
+            (counts["pending"], f"message is {pending}{waits}", f"messages are {pending}{waits}"),
             (counts["unacknowledged"], "message was never acknowledged", "messages were never acknowledged"),
             (counts["unknown"], "message has an unknown outcome", f"messages have an unknown outcome{of_which}"),
             (counts["repaired"], "message was delivered after a refusal", "messages were delivered after a refusal"),
@@ -231,6 +245,20 @@ def advise(
     elif outcome is IncidentOutcome.UNACKNOWLEDGED:
         needed = f"{needed} {_MAY_BE_THERE}"
     return needed.strip() or "Compare with the receiver's queue."
+
+
+def certainty_of(incident: Mapping[str, Any]) -> Certainty:
+    """Returns how sure it is what became of the messages of a row of INCIDENTS.
+
+    Where the receiver never acknowledged them, nobody but it knows whether it has them.
+    """
+    if incident["outcome"] == IncidentOutcome.UNKNOWN:
+        return Certainty.CLOCKS if _CLOCKS in incident["explanation"] else Certainty.UNKNOWN
+    if incident["outcome"] == IncidentOutcome.UNACKNOWLEDGED:
+        return Certainty.UNKNOWN
+    if incident["cause"] in (Cause.REFUSED_FOR_CAUSE, Cause.NOT_READ):
+        return Certainty.CONFIRMED
+    return Certainty.INFERRED
 
 
 def machines_of(incident: Mapping[str, Any]) -> list[str]:

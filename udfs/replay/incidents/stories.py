@@ -19,7 +19,7 @@ from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, NOT_KNOWN, Outcome
 from schemas.replay import FindingKind, Severity
 from udfs.replay.incidents.advice import CAUSE_OF, PENDING, advise, sentence_of
-from udfs.replay.words import number_range, tx_sequence
+from udfs.replay.words import number_range, sequence_name, tx_sequence
 
 Row = dict[str, Any]
 _RANKED = (
@@ -388,6 +388,6 @@ def _missing(story: Story) -> str:
             first = min(pending, key=lambda one: one.of.first_number)
             low, high, many = first.of.first_number, first.of.last_number, first.of.numbers
             numbers = number_range(low, high) if high - low < many else f"number {low} and {many - 1} more"
-            where = f" of sequence {tx_sequence(sequence.known.tx_sequence_id)}" if len(story) > 1 else ""
+            where = f" of {sequence_name(sequence.known.tx_sequence_id)}" if len(story) > 1 else ""
             return f"{numbers}{where}" if first.shows is Outcome.AWAITED else ""
     return ""
