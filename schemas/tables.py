@@ -1,5 +1,6 @@
 """All tables of a warehouse, in the order of the data flow."""
 
+from schemas.history import MESSAGE_HISTORY
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import DECODED_TABLES, MESSAGES
@@ -16,6 +17,7 @@ REPLAYED = (
     ENDS,
     VERDICTS,
     OUTCOMES,
+    MESSAGE_HISTORY,
     SEQUENCES,
     SESSIONS,
     TRANSACTIONS,
@@ -28,7 +30,9 @@ REPLAYED = (
 KEPT = (*INGESTED, RUNS)
 """The tables that nothing derives again: a newer version adds columns and words to them."""
 TABLES = (*INGESTED, *DECODED_TABLES, *REPLAYED, BOOKS, RUNS)
-FIRST = (OUTCOMES, INCIDENTS, FINDINGS, VERDICTS, SESSIONS, MESSAGES, CAPTURES)
+FIRST = (MESSAGE_HISTORY, OUTCOMES, INCIDENTS, FINDINGS, VERDICTS, SESSIONS, MESSAGES, CAPTURES)
 """The tables that an analyst needs first, in this order."""
+ONCE_VIEWS = (MESSAGE_HISTORY,)
+"""The tables that earlier versions made as views in catalogs."""
 INTERNAL = (INTERNAL_CONNECTIONS, TALLIES, FINDINGS_ON_MESSAGES)
 """The tables that the next run needs to go on."""

@@ -13,7 +13,6 @@ from pyspark.sql import SparkSession
 from warehouses import in_duckdb, rows
 from weeks import write_nights
 
-from schemas.history import MESSAGE_HISTORY, spark_sql
 from schemas.incidents import WORST_FIRST
 from schemas.table import Table
 from schemas.tables import TABLES
@@ -103,7 +102,6 @@ def in_spark(spark: SparkSession, warehouse: Path) -> SparkSession:
     own = spark.newSession()
     for table in TABLES:
         own.read.format("delta").load(str(warehouse / table.name)).createOrReplaceTempView(table.name)
-    own.sql(spark_sql()).cache().createOrReplaceTempView(MESSAGE_HISTORY.name)
     return own
 
 

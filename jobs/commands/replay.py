@@ -22,7 +22,6 @@ from jobs.commands.summary import replay_summary, with_names
 from jobs.engines.in_process import InProcess
 from jobs.engines.on_spark import OnSpark, engine_of, load
 from jobs.engines.windows import add_states_in_memory, with_states
-from jobs.tables.catalog import create_history
 from jobs.tables.own_tables import require_own
 from jobs.tables.places import open_warehouse
 from jobs.tables.provenance import derive
@@ -33,7 +32,7 @@ from schemas.table import Table
 from schemas.tables import REPLAYED
 from udfs.frames.parallel import run_in_parallel
 from udfs.replay.fitness.flow import FILLED, filled_rows
-from udfs.replay.flow import BY_SEQUENCE, Options, replay
+from udfs.replay.flow import Options, replay
 from udfs.replay.order.conversations import unite
 from udfs.replay.order.sources import SOURCES, read_sources
 from udfs.replay.settled.flow import LastReplay
@@ -65,7 +64,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     derived = derive(warehouse, "replay", (*REPLAYED, *FILLED), SOURCES, write, **recorded_options(config))
     if not derived:
         progress("replay: nothing new")
-    create_history(warehouse)
     return derived
 
 
@@ -107,9 +105,9 @@ class Replayed(NamedTuple):
     """Holds what a replay in this process has made."""
 
     engine: InProcess
-    """Holds the rows of the tables: all, or of those BY_SEQUENCE what was judged."""
-    gone: pl.DataFrame | None
-    """The sequences that were judged again; None where all were."""
+    """Holds the rows of the tables: all, or of some only those of the sequences that are `gone`."""
+    gone: Mapping[Table, pl.DataFrame]
+    """What `replay` returns."""
     filled: Mapping[Table, pl.DataFrame]
     """What `filled_rows` returns."""
 
@@ -125,8 +123,9 @@ def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = 
 
 def write_here(warehouse: Warehouse, made: Replayed) -> None:
     """Writes what a replay in this process has made."""
-    gone = {table: made.gone if table in BY_SEQUENCE else None for table in REPLAYED}
-    run_in_parallel(partial(warehouse.replace_rows, table, gone[table], made.engine.read(table)) for table in REPLAYED)
+    run_in_parallel(
+        partial(warehouse.replace_rows, table, made.gone.get(table), made.engine.read(table)) for table in REPLAYED
+    )
     for table, rows in made.filled.items():
         if rows.height:
             warehouse.create(table)
