@@ -4,6 +4,7 @@ from schemas.history import MESSAGE_HISTORY
 from schemas.incidents import INCIDENTS
 from schemas.ingest import BOOKS, CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import DECODED_TABLES, MESSAGES
+from schemas.names import QUEUE_MANAGERS, QUEUES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
 from schemas.runs import RUNS
@@ -29,7 +30,9 @@ REPLAYED = (
 """The tables that `replay` writes."""
 KEPT = (*INGESTED, RUNS)
 """The tables that nothing derives again: a newer version adds columns and words to them."""
-TABLES = (*INGESTED, *DECODED_TABLES, *REPLAYED, BOOKS, RUNS)
+NAMES = (QUEUE_MANAGERS, QUEUES)
+"""The tables that say what people call machines and queues."""
+TABLES = (*INGESTED, *DECODED_TABLES, *REPLAYED, *NAMES, BOOKS, RUNS)
 FIRST = (MESSAGE_HISTORY, OUTCOMES, INCIDENTS, FINDINGS, VERDICTS, SESSIONS, MESSAGES, CAPTURES)
 """The tables that an analyst needs first, in this order."""
 ONCE_VIEWS = (MESSAGE_HISTORY,)

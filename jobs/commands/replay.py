@@ -17,7 +17,7 @@ from jobs.cli.config import Config
 from jobs.cli.logs import progress
 from jobs.cli.names import Names
 from jobs.cli.spark_session import FOR_NARROW_ROWS, session_settings
-from jobs.commands import in_memory, reconcile
+from jobs.commands import in_memory, naming, reconcile
 from jobs.commands.summary import replay_summary, with_names
 from jobs.engines.in_process import InProcess
 from jobs.engines.on_spark import OnSpark, engine_of, load
@@ -48,6 +48,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         held = in_memory.with_few_messages(locked, config)
         step(held, config)
         reconcile.step(held)
+        naming.step(held, config)
         names = Names.read(config.names_file)
         return with_names(replay_summary(engine_of(held), names), names)
 

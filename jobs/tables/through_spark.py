@@ -224,9 +224,6 @@ class InCatalog(ThroughSpark):
     def path(self, name: str) -> str | None:
         """Returns None: the catalog says where files are."""
 
-    def create_view(self, name: str, query: str, about: str = "") -> None:
-        self.spark.sql(f"CREATE OR REPLACE VIEW {self._registered(name)} {about} AS {query}")
-
     def _registered(self, name: str) -> str:
         return ".".join(identifier(part) for part in (*self.root.split("."), name))
 
