@@ -34,7 +34,11 @@ MESSAGE_HISTORY = Table(
             f"says otherwise than its rule.{_UNTOLD}",
             values=tuple(Fate),
         ),
-        *_of(OUTCOMES, "outcome", comment=f"The same in detail; delivered where nothing else is to tell.{_UNTOLD}"),
+        *_of(
+            OUTCOMES,
+            "outcome",
+            comment=f"What became of it in detail; delivered where nothing else is to tell.{_UNTOLD}",
+        ),
         *_of(OUTCOMES, "label", "destination_queue", "source_queue_manager"),
         Column("first_src_ip", STRING, "IP address that the first arrival came from; of a copy, as its `copy_of`."),
         Column("receiver", STRING, "Receiving queue manager: GUID, or address."),
