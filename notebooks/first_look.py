@@ -17,7 +17,7 @@ from jobs.cli.config import parse_time
 from jobs.commands.summary import outcome_summary
 from jobs.engines.on_spark import OnSpark
 from jobs.tables.chosen import ask, chosen_warehouse, over_time, with_names
-from schemas.history import spark_sql
+from schemas.history import MESSAGE_HISTORY
 from schemas.incidents import INCIDENTS, WORST_FIRST
 from schemas.ingest import BOOKS, CAPTURES, QUARANTINE
 from schemas.outcomes import OUTCOMES
@@ -29,7 +29,7 @@ spark.conf.set("spark.sql.session.timeZone", "UTC")  # of days and times
 chosen = ask(spark, globals().get("dbutils"), "since", "names_file")
 warehouse = chosen_warehouse(spark, chosen)
 since = parse_time(chosen["since"]) if chosen["since"] else None
-history = spark.sql(spark_sql(warehouse.name))
+history = warehouse.read(MESSAGE_HISTORY)
 
 
 def from_then_on(column: str) -> Column:

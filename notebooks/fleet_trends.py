@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.tables.chosen import ask, chosen_warehouse, over_time, with_names
-from schemas.history import spark_sql
+from schemas.history import MESSAGE_HISTORY
 from schemas.incidents import INCIDENTS
 from schemas.ingest import STREAMS
 from schemas.replay import FINDINGS, VERDICTS, Verdict
@@ -24,7 +24,7 @@ spark.conf.set("spark.sql.session.timeZone", "UTC")  # of days and times
 chosen = ask(spark, globals().get("dbutils"), "names_file")
 warehouse = chosen_warehouse(spark, chosen)
 verdicts = warehouse.read(VERDICTS)
-history = spark.sql(spark_sql(warehouse.name))
+history = warehouse.read(MESSAGE_HISTORY)
 
 # COMMAND ----------
 

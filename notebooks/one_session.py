@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 
 from jobs.tables.chosen import ask, chosen_warehouse, with_names
-from schemas.history import spark_sql
+from schemas.history import MESSAGE_HISTORY
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.outcomes import OUTCOMES
@@ -28,7 +28,7 @@ chosen = ask(spark, globals().get("dbutils"), "session", "names_file")
 warehouse = chosen_warehouse(spark, chosen)
 verdicts, findings = warehouse.read(VERDICTS), warehouse.read(FINDINGS)
 outcomes, incidents = warehouse.read(OUTCOMES), warehouse.read(INCIDENTS)
-history = spark.sql(spark_sql(warehouse.name))
+history = warehouse.read(MESSAGE_HISTORY)
 MOST_DRAWN = 20_000
 
 # COMMAND ----------

@@ -56,6 +56,10 @@ SENDER = row(
     suspected=BOOL,
 )
 
+INCIDENT_ID = Column("incident_id", STRING, "Incident that the sequence is part of; null where nothing happened to it.")
+INCIDENT_OF = row(scope_key=STRING, tx_sequence_id=U64, incident_id=STRING)
+"""A sequence that is part of an incident."""
+
 INCIDENTS = Table(
     "incidents",
     "One row per story: what happened to one sequence of a scope, or to several for one cause.",

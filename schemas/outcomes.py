@@ -34,6 +34,17 @@ class Outcome(StrEnum):
     AWAITED = "awaited"
 
 
+class Fate(StrEnum):
+    """Names what became of a message in one of six words."""
+
+    DELIVERED = "delivered"
+    UNCONFIRMED = "unconfirmed"
+    LOST = "lost"
+    PENDING = "pending"
+    UNKNOWN = "unknown"
+    EXPIRED = "expired"
+
+
 class DeliveredBy(StrEnum):
     """Names the proof that a message was delivered."""
 
@@ -60,6 +71,17 @@ DELIVERED = (
 """The outcomes of messages that were delivered; of some of these an acknowledgment says so (`confirmed`)."""
 READABLE = tuple(outcome for outcome in DELIVERED if outcome is not Outcome.DELIVERED_BEFORE_CAPTURE)
 """The outcomes of messages that lie in their queue until they are read: those of earlier deliveries may be read."""
+
+FATES = {
+    Fate.DELIVERED: (*DELIVERED, Outcome.NOT_READ),
+    Fate.UNCONFIRMED: (Outcome.UNACKNOWLEDGED,),
+    Fate.LOST: LOST,
+    Fate.PENDING: (Outcome.PENDING, Outcome.AWAITED),
+    Fate.UNKNOWN: NOT_KNOWN,
+    Fate.EXPIRED: (Outcome.EXPIRED_UNSEEN,),
+}
+"""The outcomes of each fate: every outcome has one."""
+FATE_OF = {outcome: fate for fate, outcomes in FATES.items() for outcome in outcomes}
 
 MEANING = {
     Outcome.CONTRADICTED: "that the receiver's acknowledgments contradict",
@@ -144,6 +166,14 @@ OUTCOMES = Table(
         Column("first_seen_at", TIMESTAMP, "Time of the first arrival, UTC; null for a number never seen."),
         Column("last_seen_at", TIMESTAMP, "Time of the last arrival, UTC; null for a number never seen."),
         Column("accepted_at", TIMESTAMP, "Time of the arrival that was accepted, UTC; null for none."),
+        Column(
+            "decided_at",
+            TIMESTAMP,
+            "When the captures show that this became of it, UTC: when the accepted arrival came; when an "
+            "acknowledgment came, if only that proves or denies its delivery; when what passed, displaced or skipped "
+            "it came, or, if that is later, its own first arrival. Null while nothing decides: pending, awaited, "
+            "unacknowledged, contradicted or unknown.",
+        ),
         Column(
             "acknowledged_at", TIMESTAMP, "When its receiver acknowledged the accepted arrival, or one not judged, UTC."
         ),

@@ -3,7 +3,9 @@
 from dataclasses import replace
 from enum import StrEnum
 
-from schemas.messages import COPIED_COLUMNS, STRINGS, TX_SEQUENCE
+from schemas import wire
+from schemas.incidents import INCIDENT_ID
+from schemas.messages import COPIED_COLUMNS, STRINGS, TX_SEQUENCE, some_columns
 from schemas.outcomes import MESSAGE_KEY, NOT_READ_SINCE, OUTCOME_COUNTS, SCOPE_KEY, SOURCE
 from schemas.table import BOOL, DOUBLE, LONG, STRING, TIMESTAMP, U16, U32, U64, Column, Table
 from schemas.witness import WITNESS
@@ -151,6 +153,7 @@ VERDICTS = Table(
         Column("message_id", STRING, r"<source_queue_manager>\<ordinal>, as MSMQ prints it.", nullable=False),
         replace(MESSAGE_KEY, nullable=False),
         Column("label", STRING, "The message's label."),
+        *some_columns(wire.MESSAGE_PROPERTIES_HEADER, "correlation_id"),
         Column("body_size", U32, "Bytes of the body."),
         Column("sent_at", TIMESTAMP, "SentTime, by the sender's clock, UTC."),
         Column("tx_sequence_id", U64, "TxSequenceID, unsigned.", nullable=False),
@@ -174,6 +177,11 @@ VERDICTS = Table(
         Column("ack_latency_ms", DOUBLE, "Milliseconds from the message to that acknowledgment."),
         Column("evidence", STRING, "What acknowledgments say of the verdict.", nullable=False, values=tuple(Evidence)),
         Column("final_ack_class", U16, "MessageClass of the last FinalAck for it; null for none."),
+        Column(
+            "denied_at",
+            TIMESTAMP,
+            "Time of that FinalAck if it says that the message never reached its queue or left it unread, UTC.",
+        ),
         Column(
             "final_ack_requested",
             BOOL,
@@ -235,6 +243,7 @@ SEQUENCES = Table(
         Column("first_number", U32, "Lowest TxSequenceNumber seen.", nullable=False),
         Column("last_number", U32, "Highest TxSequenceNumber seen.", nullable=False),
         Column("last_accepted_number", U32, "Highest TxSequenceNumber accepted; null for none."),
+        INCIDENT_ID,
         _FIRST_AT,
         _LAST_AT,
     ),

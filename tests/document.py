@@ -12,11 +12,10 @@ from jobs.cli.config import DECLARED, DEFAULTS
 from jobs.cli.metrics import METRICS, PREFIX
 from jobs.cli.webhook import FIELDS
 from schemas import wire
-from schemas.history import MESSAGE_HISTORY, SQL, spark_sql
 from schemas.ingest import PacketType
 from schemas.meanings import KINDS, REASONS, UNUSABLE
 from schemas.messages import HEADERS_OF, TABLE_OF
-from schemas.outcomes import MEANING
+from schemas.outcomes import FATES, MEANING
 from schemas.table import Column, Table, sql_type
 from schemas.tables import FIRST, INTERNAL, TABLES
 from schemas.violations import Fault, Violation
@@ -46,7 +45,7 @@ _KINDS = {
 
 def pages() -> dict[str, str]:
     """Returns the pages in Markdown by file name."""
-    of_tables = {f"tables/{table.name}.md": table_page(table) for table in (*TABLES, MESSAGE_HISTORY)}
+    of_tables = {f"tables/{table.name}.md": table_page(table) for table in TABLES}
     return {
         "wire-format.md": wire_format(),
         "tables.md": tables(),
@@ -85,6 +84,9 @@ def words() -> str:
         "## Outcomes",
         "What became of a message: the column `outcome` of `outcomes` and `message_history`.",
         _table(head, ((_code(one), f"Messages {meaning}.") for one, meaning in MEANING.items())),
+        "## Fates",
+        "What became of a message in one word: the column `fate` of `message_history`.",
+        _table(("fate", "outcomes"), ((_code(fate), _codes(of)) for fate, of in FATES.items())),
         "## Findings",
         "The column `kind` of `findings`.",
         _table(head, ((_code(one), meaning) for one, meaning in KINDS.items())),
@@ -126,7 +128,7 @@ def tables() -> str:
     )
     parts = ["# All tables", _NOTE, introduction]
     for title, about, listed in (
-        ("To begin with", "From the answer to its proof; the first is a view.", (MESSAGE_HISTORY, *FIRST)),
+        ("To begin with", "From the answer to its proof.", FIRST),
         ("To look closer", "In the order of the data flow.", others),
         ("Internal", "What the next run needs to continue. Not for analysis.", INTERNAL),
     ):
@@ -149,22 +151,7 @@ def table_page(table: Table) -> str:
         _NOTE,
         f"{table.comment} Key: {_codes(table.key)}.{layout} Times are UTC.{note} [All tables](../tables.md)",
         _table(("column", "type", "null", "meaning"), columns),
-        *(_STATEMENTS if table is MESSAGE_HISTORY else ()),
     )
-
-
-def _sql(text: str) -> str:
-    return f"```sql\n{text.rstrip()}\n```"
-
-
-_STATEMENTS = (
-    "## The statement",
-    "In a catalog, replays create this view. [Over a folder of tables](../start-for-analysts.md), it is a statement.",
-    "DuckDB and Polars (`schemas/message_history.sql`):",
-    _sql(SQL),
-    "Spark (`schemas.history.spark_sql()`):",
-    _sql(spark_sql()),
-)
 
 
 def _page(*parts: str) -> str:

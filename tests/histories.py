@@ -1,7 +1,7 @@
 """Nights one after another in this process, each of which judges only what the last one did not settle."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,7 @@ from schemas.tables import INGESTED, REPLAYED, TABLES
 from udfs.decode.flow import decode_table, quarantine_of
 from udfs.frames.columns import SEQUENCE
 from udfs.ingest import flow
-from udfs.replay.flow import BY_SEQUENCE, Options, replay
+from udfs.replay.flow import Options, replay
 from udfs.replay.order.conversations import unite
 from udfs.replay.order.sources import read_sources
 
@@ -73,10 +73,9 @@ class History:
         last = _Last(self._held(self.replayed), before, self.sources) if self.replayed else None
         made, gone = self.replay(last)
         self.judged += made[VERDICTS.name].height
-        for table in BY_SEQUENCE:
-            if gone is not None:
-                kept = self.replayed[table.name].join(gone, on=SEQUENCE, how="anti", nulls_equal=True)
-                made[table.name] = pl.concat([kept, made[table.name]])
+        for table, sequences in gone.items():
+            kept = self.replayed[table.name].join(sequences, on=SEQUENCE, how="anti", nulls_equal=True)
+            made[table.name] = pl.concat([kept, made[table.name]])
         self.replayed = made
         return made
 
@@ -87,7 +86,7 @@ class History:
         tables[QUARANTINE.name] = pl.concat([self.ingested[QUARANTINE.name], undecodable])
         return self.ingested | tables
 
-    def replay(self, last: "_Last | None") -> tuple[Tables, pl.DataFrame | None]:
+    def replay(self, last: "_Last | None") -> tuple[Tables, Mapping[Table, pl.DataFrame]]:
         """Replays the sources as they are."""
         engine = InProcess(tables=self._held(self.sources))
         options = Options(self.reading, self.scope)
@@ -175,8 +174,8 @@ def of_rows(seed: int) -> Iterator[str]:
     rows = tables.rows
     nights = rng.randrange(2, 6)
     begins = {id(row): first_night(rng, row, nights) for of in rows.values() for row in of}
+    begins |= {id(row): 0 for row in rows["captures"]}  # a capture comes no later than its packets
     if rng.random() < 0.3:
-        begins |= {id(row): 0 for row in rows["captures"]}  # a capture comes no later than its packets
         step_back(rng, tables)
     ends = {id(row): rng.randrange(nights) if rng.random() < 0.03 else nights for of in rows.values() for row in of}
     for night in range(nights):

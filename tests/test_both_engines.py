@@ -21,6 +21,7 @@ from jobs.engines.on_spark import OnSpark, Rows
 from jobs.simulator import simulate
 from jobs.tables.in_folder import InFolder
 from jobs.tables.spark_rows import collect, to_spark, with_columns_of
+from schemas.history import MESSAGE_HISTORY
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.judging import PIECE_BYTES
@@ -38,7 +39,7 @@ from udfs.replay.flow import Options, replay
 from udfs.replay.order.conversations import Conversations, unite
 from udfs.replay.order.sources import SOURCES, read_sources
 
-WRITTEN = (VERDICTS, ENDS, TRANSACTIONS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS)
+WRITTEN = (VERDICTS, ENDS, TRANSACTIONS, OUTCOMES, MESSAGE_HISTORY, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS)
 LOST = 0.1
 """Share of messages that each end lacks."""
 NIGHTS: dict[str, dict[str, Any]] = {

@@ -45,7 +45,7 @@ def test_numbers_are_used_twice_until_a_sequence_begins_without_the_other_machin
     seen = [95] if silent_since is None else [100, silent_since]
     senders = [SenderSpan(f"10.0.0.{i}", at(0), at(last), 2, 1, 1) for i, last in enumerate(seen)]
     of_first = [event(0, displaced), *(event(0, of) for of in senders)]
-    _, (incident,) = explain_events([begun(0, 0, 95), *of_first, begun(1, later, 100)])
+    _, (incident,), _ = explain_events([begun(0, 0, 95), *of_first, begun(1, later, 100)])
     assert incident["ongoing"] is ongoing
 
 
@@ -78,7 +78,7 @@ def test_the_sentence_says_what_is_missing_and_all_causes_of_loss(
     for outcome, numbers, low, high in outcomes:
         count = OutcomeCount(outcome, numbers, 0, low, high, at(1), at(2), at(1), [], "s->b", "q", ["q"], [], 0)
         events.append(event(0, count))
-    _, (incident,) = explain_events(events)
+    _, (incident,), _ = explain_events(events)
     assert incident["explanation"].endswith(said)
 
 
@@ -98,7 +98,7 @@ def test_what_came_out_of_turn_and_was_accepted_in_the_end_is_not_why_a_receiver
     shown: list[Any] = [found | {"kind": kind} for kind in ("out_of_order", "never_answered")]
     for number, outcome in enumerate(outcomes, 3):
         shown.append(OutcomeCount(outcome, 1, 0, number, number, at(1), at(2), at(1), [], "s->b", "q", ["q"], [], 0))
-    _, (incident,) = explain_events([begun(0, 0, 90), *(event(0, one) for one in shown)])
+    _, (incident,), _ = explain_events([begun(0, 0, 90), *(event(0, one) for one in shown)])
     assert incident["cause"] == cause
 
 

@@ -3,16 +3,20 @@
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from pyspark.sql import SparkSession
-from warehouses import config
+from test_both_engines import counted, in_memory
+from warehouses import config, looked_at
 
 from jobs.cli.errors import UsageError
 from jobs.cli.names import Names
 from jobs.commands import unchanged_run
-from jobs.commands.nightly import create_names_view
 from jobs.commands.summary import with_names
-from jobs.tables.through_spark import InCatalog
+from jobs.simulator import simulate
+from schemas.names import QUEUE_MANAGERS, QUEUES
+from schemas.replay import ENDS, SEQUENCES, SESSIONS
+from udfs.report.naming import SOURCES, list_names
 
 GUID = "0a1b2c3d-0000-4000-8000-00000000000f"
 QUEUE = "DIRECT=OS:hq\\private$\\Orders"
@@ -74,19 +78,38 @@ def test_a_summary_has_names_beside_the_originals() -> None:
     assert named["lost_by"] == [row | {"sender_name": "NYC-01", "queue_name": ""}]
 
 
-@pytest.mark.parametrize("substitute", ["true", "false"])
-def test_names_can_be_joined_in_a_view_in_which_no_text_is_a_variable(spark: SparkSession, substitute: str) -> None:
-    """Also where the platform does not let the substitution be switched off."""
-    text = "direct=os:${env:path}${spark.app.name}\\${system:user.home}'\u202e𠮷\0"
-    assert spark.conf.get("spark.sql.variable.substitute") == "false"
-    spark.conf.set("spark.sql.variable.substitute", substitute)
-    try:
-        create_names_view(InCatalog(spark, "default"), Names({GUID: "NYC-01"}, {text: text.upper()}))
-        rows = [("queue_manager", GUID, "NYC-01"), ("queue", text, text.upper())]
-        assert [tuple(row) for row in spark.table("default.names").collect()] == rows
-    finally:
-        spark.conf.set("spark.sql.variable.substitute", "false")
-        spark.sql("DROP VIEW IF EXISTS default.names")
+def test_both_engines_list_machines_and_queues_with_their_names(spark: SparkSession, tmp_path: Path) -> None:
+    """Each that another table names has a row; a queue's name is found in any case, with letters of any alphabet."""
+    simulate(str(tmp_path), 1, 60, situations=True)
+    here = looked_at(config(tmp_path, tmp_path / "*.pcap"))
+    there = in_memory(spark, {table.name: here.read(table) for table in SOURCES})
+    guid = here.read(SEQUENCES)["source_queue_manager"].sort()[0]
+    sessions = here.read(SESSIONS)
+    queue = "direct=os:hq\\private$\\STRASSE"
+    sessions = sessions.with_columns(destination_queues=pl.lit([queue.replace("STRASSE", "Straße")]))
+    for engine in (here, there):
+        engine.replace(SESSIONS, sessions)
+    names = Names._of([(False, guid, "NYC-01"), (True, queue, "Orders")])
+    found, of_spark = (
+        list_names(here, names.rows()),
+        there.collect(**{table.name: rows for table, rows in list_names(there, names.rows()).items()}),
+    )
+    for table, rows in found.items():
+        assert counted(of_spark[table.name]) == counted(rows)
+    managers, queues = found[QUEUE_MANAGERS], found[QUEUES]
+    assert queues.rows() == [(queue.replace("STRASSE", "Straße"), "Orders")]
+    assert managers.filter(pl.col("name").is_not_null())["queue_manager"].to_list() == [guid]
+    named = {*here.read(SEQUENCES)["source_queue_manager"], *sessions["sender"], *sessions["receiver"]}
+    assert sorted(managers["queue_manager"]) == sorted(
+        named | {*here.read(ENDS)["sender"], *here.read(ENDS)["receiver"]}
+    )
+    ends = here.read(ENDS).filter(pl.col("copy_of").is_null())
+    for row in managers.to_dicts():
+        own = ends.filter(pl.col("sender") == row["queue_manager"])
+        assert {one["address"] for one in row["addresses"]} == {*own["address"]}
+        times = [one["first_seen_at"] for one in row["addresses"]]
+        assert times == sorted(times)
+        assert row["first_seen_at"] == min(times, default=None)
 
 
 def test_a_night_with_other_names_is_another_night(tmp_path: Path) -> None:

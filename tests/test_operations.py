@@ -25,9 +25,11 @@ from jobs.commands import ingest, maintain, nightly, repair, replay, status
 from jobs.commands.maintain import without_outdated_states
 from jobs.tables import local_commits, local_files, log, publish_lock
 from jobs.tables.in_folder import InFolder
+from jobs.tables.layout import DECLARATION
+from jobs.tables.own_tables import require_own
 from jobs.tables.provenance import derive
 from jobs.tables.running import Mark
-from jobs.tables.through_spark import ThroughSpark
+from jobs.tables.through_spark import InCatalog, ThroughSpark
 from schemas.history import MESSAGE_HISTORY
 from schemas.ingest import INTERNAL_CONNECTIONS, PACKETS, STREAM_GAPS
 from schemas.replay import SEQUENCES
@@ -378,17 +380,30 @@ def schema(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
     spark.sql("DROP DATABASE night CASCADE")
 
 
+def test_the_view_of_an_earlier_version_gives_way_to_the_table(spark: SparkSession, schema: str) -> None:
+    tables = InCatalog(spark, schema)
+    spark.sql(f"CREATE VIEW {schema}.{MESSAGE_HISTORY.name} AS SELECT 'lost' AS outcome")
+    require_own(tables, upgrades=True)
+    assert not tables.has(MESSAGE_HISTORY)
+    for _ in range(2):
+        tables.create(MESSAGE_HISTORY, derived=True)
+        assert tables.has(MESSAGE_HISTORY)
+        assert tables.columns(MESSAGE_HISTORY).names == MESSAGE_HISTORY.names
+        assert tables.properties(MESSAGE_HISTORY)[DECLARATION] == MESSAGE_HISTORY.fingerprint
+
+
 @pytest.mark.slow
 def test_tables_can_be_registered_in_a_catalog(spark: SparkSession, schema: str) -> None:
     night = Config.load({"captures": [str(CAPTURES / "orders.pcapng")], "catalog_schema": schema}, None)
+    spark.sql(f"CREATE VIEW {schema}.message_history AS SELECT 'as before 1.0' AS outcome")
     summary = nightly.run(spark, night)
     assert summary["transactional_messages"] == 131
     registered = {row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()}
     assert {table.name for table in TABLES} <= registered
     assert nightly.run(spark, night) == summary
     history = spark.table(f"{schema}.message_history")
-    assert [(field.name, field.dataType) for field in history.schema] == [
-        (f.name, f.dataType) for f in MESSAGE_HISTORY.spark
+    assert [(field.name, field.dataType.simpleString()) for field in history.schema] == [
+        (field.name, field.dataType.simpleString()) for field in MESSAGE_HISTORY.spark
     ]
     assert history.schema["outcome"].metadata["comment"].startswith("What became of it")
     outcomes = {row["outcome"]: row["count"] for row in history.groupBy("outcome").count().collect()}

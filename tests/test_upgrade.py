@@ -46,6 +46,7 @@ def said(warehouse: Path) -> dict[str, list[Any]]:
     """Reads the rows of all tables, without the folders of captures."""
     tables = all_rows(warehouse)
     for row in (row for rows in tables.values() for row in rows):
+        row.update({name: Path(row[name]).name for name in ("first_uri", "accepted_uri") if row.get(name)})
         for packet in row.get("witness") or ():
             if isinstance(packet, dict) and packet["uri"]:
                 packet["uri"] = Path(packet["uri"]).name

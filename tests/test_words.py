@@ -9,10 +9,9 @@ import pytest
 
 from jobs.cli.config import DECLARED, FAIL_ON
 from jobs.commands.orders import CHECK_ACCEPTED, SEND_AGAIN
-from schemas.history import MESSAGE_HISTORY
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.ingest import QUARANTINE, CaptureReason, FrameReason, FramingReason, TcpReason
-from schemas.outcomes import LOST, MEANING, Outcome
+from schemas.outcomes import LOST, MEANING, Fate, Outcome
 from schemas.replay import VERDICTS, FindingKind, Reason, Verdict
 from schemas.tables import TABLES
 from schemas.violations import Fault
@@ -48,6 +47,7 @@ REASONS_OF_QUARANTINE = {*CaptureReason, *FrameReason, *TcpReason, *FramingReaso
     ("title", "expected"),
     [
         ("Outcomes", set(Outcome)),
+        ("Fates", set(Fate)),
         ("Findings", set(FindingKind)),
         ("Reasons of verdicts", set(Reason)),
         ("Reasons of quarantine", REASONS_OF_QUARANTINE),
@@ -101,11 +101,6 @@ def test_the_worked_trace_has_each_verdict_and_the_reasons_of_refusals() -> None
 )
 def test_codes_on_the_pages_exist(page: str) -> None:
     values = {str(value) for table in TABLES for column in table for value in column.values or ()}
-    columns = {column.name for table in (*TABLES, MESSAGE_HISTORY) for column in table}
-    known = (
-        values
-        | columns
-        | {table.name for table in (*TABLES, MESSAGE_HISTORY)}
-        | {*DECLARED, *FAIL_ON, SEND_AGAIN, CHECK_ACCEPTED}
-    )
+    columns = {column.name for table in TABLES for column in table}
+    known = values | columns | {table.name for table in TABLES} | {*DECLARED, *FAIL_ON, SEND_AGAIN, CHECK_ACCEPTED}
     assert set(_CODE.findall((DOCS / page).read_text())) <= known

@@ -12,7 +12,6 @@ from jobs.cli.config import Config
 from jobs.commands.look import derive_tables
 from jobs.engines.in_process import InProcess
 from jobs.tables.in_folder import InFolder
-from schemas.history import MESSAGE_HISTORY, SQL
 from schemas.ingest import INTERNAL_CONNECTIONS
 from schemas.runs import RUNS
 from schemas.table import Table
@@ -48,12 +47,11 @@ def all_rows(warehouse: Path, tables: Iterable[Table] = OF_CAPTURES) -> dict[str
 
 
 def in_duckdb(warehouse: Path) -> duckdb.DuckDBPyConnection:
-    """DuckDB that knows the tables, and the view of messages, by their names."""
+    """DuckDB that knows the tables by their names."""
     found = duckdb.connect()
     found.execute("SET TimeZone = 'UTC'")
     for table in TABLES:
         found.register(table.name, DeltaTable(str(warehouse / table.name)).to_pyarrow_dataset())
-    found.execute(f"CREATE VIEW {MESSAGE_HISTORY.name} AS {SQL}")
     return found
 
 

@@ -13,11 +13,10 @@ from jobs.cli.config import Config
 from jobs.cli.logs import step
 from jobs.cli.names import Names
 from jobs.cli.spark_session import StartingSession, open_session, starts_own_jvm
-from jobs.commands import decode, in_memory, ingest, reconcile, replay, report, unchanged_run
+from jobs.commands import decode, in_memory, ingest, naming, reconcile, replay, report, unchanged_run
 from jobs.commands.record_run import Run, record
 from jobs.commands.summary import summary, with_names
 from jobs.engines.on_spark import engine_of
-from jobs.tables.declared import string_literal
 from jobs.tables.own_tables import require_own
 from jobs.tables.places import open_warehouse
 from jobs.tables.warehouse import Warehouse
@@ -60,11 +59,10 @@ def _night(spark: SparkSession, config: Config, files: Mapping[str, Stamp]) -> t
             with step("replay", 4, _STEPS):
                 replay.step(replayed, config)
         reconcile.step(replayed)
+        naming.step(replayed, config)
         with step("report", 5, _STEPS):
             report.step(replayed, config)
             found = with_names(summary(engine_of(replayed), held.place, names), names)
-            if names:
-                create_names_view(held, names)
         place = report.destination(held, config)
         found |= {} if place is None else {"report": place}
         many = sum(map(len, new.increments))
@@ -87,13 +85,6 @@ def _derive(held: Warehouse, config: Config, end_step: Callable[[], None], of: s
         with step(f"replay{of}", 4, _STEPS):
             replay.step(replayed, config)
     return replayed
-
-
-def create_names_view(warehouse: Warehouse, names: Names) -> None:
-    """Creates the view `names` (what, original, name) beside registered tables."""
-    rows = ", ".join(f"({', '.join(map(string_literal, row))})" for row in names.rows())
-    query = f"SELECT * FROM VALUES {rows} AS t(what, original, name)"  # noqa: S608 - each value is a literal
-    warehouse.create_view("names", query)
 
 
 def main(arguments: Sequence[str]) -> int:

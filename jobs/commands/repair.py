@@ -14,13 +14,14 @@ from pyspark.sql import SparkSession
 from jobs.cli.capture_listing import capture_files, stamps
 from jobs.cli.command import Summary
 from jobs.cli.config import Config
-from jobs.commands import decode, in_memory, ingest, reconcile, replay
+from jobs.commands import decode, in_memory, ingest, naming, reconcile, replay
 from jobs.commands.record_run import Run, record
 from jobs.commands.summary import summary
 from jobs.engines.on_spark import engine_of
 from jobs.tables.own_tables import require_own
 from jobs.tables.places import open_warehouse
 from schemas.ingest import CAPTURES, PACKETS
+from schemas.tables import NAMES
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -37,6 +38,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
         lock.end_step()
         held = in_memory.with_few_messages(locked, config)
         derived |= {"replay": replay.step(held, config), "books": reconcile.step(held)}
+        if any(derived.values()) or config.names_file or not all(map(held.has, NAMES)):  # else names would be lost
+            derived["names"] = naming.step(held, config)
         again = [step for step, was_derived in derived.items() if was_derived]
         found = summary(engine_of(held), held.place)
         record(held, config, Run(lock.run, "repair", began_at), found, many)

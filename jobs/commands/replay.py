@@ -18,13 +18,12 @@ from jobs.cli.config import Config
 from jobs.cli.logs import progress
 from jobs.cli.names import Names
 from jobs.cli.spark_session import FOR_NARROW_ROWS, session_settings
-from jobs.commands import in_memory, reconcile
+from jobs.commands import in_memory, naming, reconcile
 from jobs.commands.record_run import Run, record
 from jobs.commands.summary import replay_summary, with_names
 from jobs.engines.in_process import InProcess
 from jobs.engines.on_spark import OnSpark, engine_of, load
 from jobs.engines.windows import add_states_in_memory, with_states
-from jobs.tables.catalog import create_history
 from jobs.tables.own_tables import require_own
 from jobs.tables.places import open_warehouse
 from jobs.tables.provenance import derive
@@ -38,7 +37,7 @@ from schemas.tables import REPLAYED
 from udfs.frames.engine import Engine
 from udfs.frames.parallel import run_in_parallel
 from udfs.replay.fitness.flow import FILLED, filled_rows
-from udfs.replay.flow import BY_SEQUENCE, Options, replay
+from udfs.replay.flow import Options, replay
 from udfs.replay.order.conversations import unite
 from udfs.replay.order.sources import SOURCES, read_sources
 from udfs.replay.settled.flow import LastReplay
@@ -55,6 +54,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         held = in_memory.with_few_messages(locked, config)
         step(held, config)
         reconcile.step(held)
+        naming.step(held, config)
         engine = engine_of(held)
         found = with_names(replay_summary(engine, names), names)
         held.create(RUNS)
@@ -78,7 +78,6 @@ def step(warehouse: Warehouse, config: Config) -> bool:
     derived = derive(warehouse, "replay", (*REPLAYED, *FILLED), SOURCES, write, **recorded_options(config))
     if not derived:
         progress("replay: nothing new")
-    create_history(warehouse)
     return derived
 
 
@@ -120,9 +119,9 @@ class Replayed(NamedTuple):
     """Holds what a replay in this process has made."""
 
     engine: InProcess
-    """Holds the rows of the tables: all, or of those BY_SEQUENCE what was judged."""
-    gone: pl.DataFrame | None
-    """The sequences that were judged again; None where all were."""
+    """Holds the rows of the tables: all, or of some only those of the sequences that are `gone`."""
+    gone: Mapping[Table, pl.DataFrame]
+    """What `replay` returns."""
     filled: Mapping[Table, pl.DataFrame]
     """What `filled_rows` returns."""
 
@@ -138,8 +137,9 @@ def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = 
 
 def write_here(warehouse: Warehouse, made: Replayed) -> None:
     """Writes what a replay in this process has made."""
-    gone = {table: made.gone if table in BY_SEQUENCE else None for table in REPLAYED}
-    run_in_parallel(partial(warehouse.replace_rows, table, gone[table], made.engine.read(table)) for table in REPLAYED)
+    run_in_parallel(
+        partial(warehouse.replace_rows, table, made.gone.get(table), made.engine.read(table)) for table in REPLAYED
+    )
     for table, rows in made.filled.items():
         if rows.height:
             warehouse.create(table)

@@ -26,13 +26,15 @@ from jobs.tables.warehouse import Memory, Warehouse
 from schemas.ingest import BOOKS, CAPTURES
 from schemas.messages import DECODED_TABLES
 from schemas.table import Table
-from schemas.tables import REPLAYED
+from schemas.tables import NAMES, REPLAYED
 from udfs.replay.order.sources import SOURCES
+from udfs.report import naming
 
 _DERIVED: dict[str, tuple[tuple[Table, ...], tuple[Table, ...]]] = {
     "decode": (DECODED_TABLES, decode.SOURCES),
     "books": ((BOOKS,), reconcile.REPLAYED),
     "replay": (REPLAYED, SOURCES),
+    "names": (NAMES, naming.SOURCES),
 }
 
 

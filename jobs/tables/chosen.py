@@ -10,6 +10,7 @@ from jobs.cli.config import Config
 from jobs.cli.names import Names
 from jobs.tables.places import open_warehouse
 from jobs.tables.warehouse import Warehouse
+from schemas.outcomes import Fate
 
 _CHOICES: Mapping[str, tuple[str, str]] = {
     "catalog": ("", "Catalog"),
@@ -64,17 +65,15 @@ def with_names(rows: DataFrame, chosen: Mapping[str, str]) -> DataFrame:
 def over_time(history: DataFrame, unit: str) -> DataFrame:
     """Returns how many messages of `message_history` first arrived in each `unit`, such as hour or day, by their fate.
 
-    Beside `time`, its beginning, that is `delivered`, `lost`, `pending` and `in_doubt`: unknown, contradicted or never
-    acknowledged. `median_ms` and `p95_ms` are of the times to an acknowledgment. Numbers that were never seen have no
-    time, so they are not among these.
+    Beside `time`, its beginning, that is `delivered`, `lost`, `pending` and `in_doubt`: unconfirmed or unknown.
+    `median_ms` and `p95_ms` are of the times to an acknowledgment. Numbers that were never seen have no time, so they
+    are not among these.
     """
-    is_pending, in_doubt = F.col("outcome") == "pending", F.col("lost").isNull()
+    fate, in_doubt = F.col("fate"), (Fate.UNCONFIRMED.value, Fate.UNKNOWN.value)
     seen = history.where("first_seen_at IS NOT NULL").groupBy(F.date_trunc(unit, "first_seen_at").alias("time"))
     return seen.agg(
-        F.count_if(~F.col("lost") & ~is_pending).alias("delivered"),
-        F.count_if("lost").alias("lost"),
-        F.count_if(is_pending).alias("pending"),
-        F.count_if(in_doubt).alias("in_doubt"),
+        *(F.count_if(fate == one.value).alias(one.value) for one in (Fate.DELIVERED, Fate.LOST, Fate.PENDING)),
+        F.count_if(fate.isin(*in_doubt)).alias("in_doubt"),
         F.percentile("ack_latency_ms", F.lit(0.5)).alias("median_ms"),
         F.percentile("ack_latency_ms", F.lit(0.95)).alias("p95_ms"),
     ).orderBy("time")

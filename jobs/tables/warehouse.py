@@ -172,9 +172,6 @@ class Warehouse(ABC):
     def _create(self, table: Table, *, exists: bool) -> None:
         """Commits the table's declaration, unless another run does or its folder is not empty."""
 
-    def create_view(self, name: str, query: str, about: str = "") -> None:  # noqa: B027 - only catalogs hold views
-        """Creates or replaces a view beside the tables, where there can be one; `about`: its columns and comment."""
-
     @abstractmethod
     def set_properties(self, table: Table, pairs: Mapping[str, str], *, by: str = "") -> None:
         """Sets properties of the table in one commit, and does not repeat it after a conflict.

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from schemas.incidents import INCIDENTS
+from schemas.incidents import INCIDENT_OF, INCIDENTS
 from schemas.outcomes import DELIVERED, NOT_ACCEPTED, Outcome, count_column
 from schemas.tallies import FINDINGS_ON_MESSAGES
 from schemas.witness import keyed
@@ -40,13 +40,17 @@ def tell_incidents(
     seen: pl.DataFrame,
     reached: pl.DataFrame,
 ) -> Frames:
-    """Returns `findings` with their `incident_id`, and `incidents`; FINDINGS and OUTCOMES have keys.
+    """Returns `findings` with their `incident_id`, `incidents`, and their `sequences`; FINDINGS and OUTCOMES have keys.
 
     `sent` are rows of `messages_sent`, `seen` those of `addresses_seen` and `reached` those of `addresses_reached`.
     """
     sequences = sequences.join(reached, on=SEQUENCE, how="left").with_columns(pl.col("receivers").fill_null([]))
     told = explain_events(sorted(_events(findings, outcomes, sequences, sent.join(seen, on=_SENDER)), key=_in_order))
-    schemas = {"findings": schema_of(FINDINGS_ON_MESSAGES.arrow), "incidents": schema_of(keyed(INCIDENTS))}
+    schemas = {
+        "findings": schema_of(FINDINGS_ON_MESSAGES.arrow),
+        "incidents": schema_of(keyed(INCIDENTS)),
+        "sequences": schema_of(INCIDENT_OF),
+    }
     return {name: pl.DataFrame(rows, schema) for (name, schema), rows in zip(schemas.items(), told, strict=True)}
 
 

@@ -12,7 +12,7 @@ def find_incidents(
 ) -> dict[str, T]:
     """Returns `incidents`, and `findings` with the one that each is part of; witnesses are keys.
 
-    `unusual` are the verdicts in unusual slots, or more.
+    And `sequences`, rows of INCIDENT_OF. `unusual` are the verdicts in unusual slots, or more.
     """
     of_sequences = (engine.select(rows, *SEQUENCE) for rows in (undelivered, findings))
     troubled = engine.expect_few(engine.distinct(engine.union(*of_sequences)))

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, NOT_KNOWN, Outcome
 from schemas.replay import FindingKind, Severity
+from udfs.frames.columns import SEQUENCE
 from udfs.replay.incidents.advice import CAUSE_OF, PENDING, advise, sentence_of
 from udfs.replay.words import number_range, sequence_name, tx_sequence
 
@@ -236,13 +237,14 @@ Story = list[Sequence]
 """The sequences of an incident."""
 
 
-def explain_events(events: Iterable[Event]) -> tuple[list[Row], list[Row]]:
-    """Returns findings with their `incident_id`, none graver than its incident, and incidents.
+def explain_events(events: Iterable[Event]) -> tuple[list[Row], list[Row], list[Row]]:
+    """Returns findings with their `incident_id`, none graver than its incident, incidents, and their sequences.
 
     The events of a scope come together, in the order of sequences.
     """
     findings: list[Row] = []
     incidents: list[Row] = []
+    concerned: list[Row] = []
     for _, of_scope in groupby(events, attrgetter("scope_key")):
         sequences: list[Sequence] = []
         stories: list[Story] = []
@@ -264,10 +266,14 @@ def explain_events(events: Iterable[Event]) -> tuple[list[Row], list[Row]]:
             if reused and story is reused[-1] and _goes_on(story, latest):
                 incident["ongoing"] = True
             incidents.append(incident)
+            concerned += [
+                {name: getattr(one.known, name) for name in SEQUENCE} | {"incident_id": incident["incident_id"]}
+                for one in story
+            ]
             for finding in (one for sequence in story for one in sequence.findings):
                 severity = max(finding["severity"], incident["severity"], key=_BY_GRAVITY.index)
                 findings.append(finding | {"incident_id": incident["incident_id"], "severity": severity})
-    return findings, incidents
+    return findings, incidents, concerned
 
 
 def _is_reused(story: Story) -> bool:

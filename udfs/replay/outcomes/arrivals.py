@@ -67,6 +67,8 @@ class Arrival(NamedTuple):
     """Whether its sender asks for a FinalAck when it is read."""
     acknowledged_us: int | None
     """When an acknowledgment of it came, in µs since 1970; None for none."""
+    denied_us: int | None
+    """When a FinalAck came that says that it never reached its queue or left it unread; None for none."""
     overdue: bool
     """Whether the receiver acknowledges its sender, and the captures would show that it acknowledged this."""
     acknowledged_sequence: int | None

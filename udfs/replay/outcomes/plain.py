@@ -20,7 +20,7 @@ TALLIED = (
     *("evidence", "covered_at", "final_ack_class", "acknowledged_at", "ack_latency_ms"),
 )
 """The columns of VERDICTS that add up, and that tell whether an arrival is plain."""
-JUDGED_AS = (*TALLIED, "content_hash", "destination_queue", "label", "reason", "final_ack_requested")
+JUDGED_AS = (*TALLIED, "content_hash", "destination_queue", "label", "reason", "final_ack_requested", "denied_at")
 """The columns of VERDICTS from which outcomes are derived."""
 _OF_ACCEPTED = (*SLOT, *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")
 _SEGMENTS_OF = (("sender", "last_ns"), ("receiver", "receiver_last_ns"))

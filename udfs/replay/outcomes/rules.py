@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from schemas.outcomes import DeliveredBy, Outcome
+from schemas.outcomes import FATE_OF, DeliveredBy, Fate, Outcome
 from schemas.replay import Evidence, Reason, Verdict
 from schemas.wire import LATEST_ORDER_ACK_NS, NEGATIVE_CLASS, QUEUED_CLASS, RESEND_INTERVALS_S
 from udfs.replay.outcomes.arrivals import Arrival
@@ -244,6 +244,22 @@ def delivered_by(message: Message, outcome: Outcome) -> DeliveredBy | None:
     if (message.final_ack_class or 0) & QUEUED_CLASS:
         return DeliveredBy.FINAL_ACK
     return DeliveredBy.ORDER_ACK if outcome in _BY_ORDER_ACK else None
+
+
+def decided_us(message: Message, outcome: Outcome) -> int | None:
+    """Returns when the captures showed what became of a message, in µs since 1970; None while nothing decides it."""
+    if FATE_OF[outcome] not in (Fate.DELIVERED, Fate.LOST):
+        return None
+    denied = [arrival.denied_us for arrival in message.arrivals]
+    if outcome is Outcome.REFUSED_FOR_CAUSE:
+        return min((us for us in denied if us is not None), default=None)
+    if outcome in _BY_ACCEPTANCE and message.accepted_as:
+        return message.accepted_as.captured_us
+    if outcome in (*_BY_ACCEPTANCE, *_BY_ORDER_ACK):
+        return min((us for us in (message.acknowledged_us, *denied) if us is not None), default=None)
+    by = message.displacer if outcome is Outcome.DISPLACED else message.slot.passed_by
+    times = (message.first.captured_us, by and by.captured_us)
+    return max((us for us in times if us is not None), default=None)
 
 
 def witness(message: Message, outcome: Outcome) -> list[str]:

@@ -15,7 +15,7 @@ from schemas.outcomes import EXPLAINED, LOSS_UNKNOWN, LOST, DeliveredBy, Outcome
 from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.frames.rows import Batches, write_rows
 from udfs.replay.outcomes.arrivals import Arrival, read_scopes
-from udfs.replay.outcomes.rules import Message, Slot, delivered_by, distinct, outcome_of, witness
+from udfs.replay.outcomes.rules import Message, Slot, decided_us, delivered_by, distinct, outcome_of, witness
 from udfs.replay.words import tx_sequence, utc
 
 Row = Mapping[str, object]
@@ -91,7 +91,7 @@ def _unseen(seen_to: int, above: Above) -> Iterator[Row]:
     if above.skip is not None and above.skip.skips_from is not None:
         unskipped_to = min(ends, above.skip.skips_from)
         if (first := max(above.skip.skips_from + 1, begins)) <= ends:
-            yield _run_row(first, ends, Outcome.EXPIRED_UNSEEN, above.skip, None)
+            yield _run_row(first, ends, Outcome.EXPIRED_UNSEEN, above.skip, None, above.skip.captured_us)
     if slot.due is None:
         return
     is_reached = (slot.sequence, ends) <= slot.state
@@ -103,7 +103,8 @@ def _unseen(seen_to: int, above: Above) -> Iterator[Row]:
             outcome = Outcome.UNKNOWN if in_doubt else Outcome.NEVER_SEEN
         else:
             outcome = Outcome.UNKNOWN if slot.state_assumed else Outcome.AWAITED
-        yield _run_row(first, sent_to, outcome, slot, decided_by)
+        passed_us = above.passed_by.captured_us if above.passed_by and outcome is Outcome.NEVER_SEEN else None
+        yield _run_row(first, sent_to, outcome, slot, decided_by, passed_us)
     first = max(first, above.sent_to + 1)
     if is_reached and slot.sequence == slot.state_sequence and first <= unskipped_to:
         yield _run_row(first, unskipped_to, Outcome.UNKNOWN, slot, decided_by)
@@ -130,6 +131,7 @@ def _message_row(message: Message) -> Row:
         "first_seen_at": min(seen, default=None),
         "last_seen_at": max(seen, default=None),
         "accepted_at": min((us for us in accepted if us is not None), default=None),
+        "decided_at": decided_us(message, outcome),
         "acknowledged_at": message.arrival_acknowledged_us,
         "next_resend_at": message.next_resend_us if outcome is Outcome.UNACKNOWLEDGED else None,
         "delivered_by": proof and proof.value,
@@ -174,8 +176,13 @@ def _untaken(message: Message) -> str:
     return f"; {often} the receiver's TCP did not acknowledge the bytes either, so it did not arrive"
 
 
-def _run_row(first: int, last: int, outcome: Outcome, shown_by: Arrival, decided_by: str | None) -> Row:
-    """Returns the row of numbers that an arrival says were skipped or sent; `decided_by` is the key of what passed."""
+def _run_row(
+    first: int, last: int, outcome: Outcome, shown_by: Arrival, decided_by: str | None, decided_us: int | None = None
+) -> Row:
+    """Returns the row of numbers that an arrival says were skipped or sent; `decided_by` is the key of what passed.
+
+    `decided_us` is when it was decided, in µs since 1970; None if it was not.
+    """
     which = f" This holds for {last - first + 1} numbers, from {first} to {last}."
     return {
         **_row_of(shown_by, first, outcome),
@@ -183,6 +190,7 @@ def _run_row(first: int, last: int, outcome: Outcome, shown_by: Arrival, decided
         "stuck": False,
         "arrivals": 0,
         "refusals": 0,
+        "decided_at": decided_us,
         "witness": distinct((shown_by.key, decided_by)),
         "explanation": _OF_NUMBERS[outcome] + ("" if first == last else which),
     }

@@ -78,6 +78,7 @@ def _arrivals(
         are_in(some, overdue.select(PLACE)).alias("overdue"),
         are_in(some, in_vain.select(PLACE)).alias("in_vain"),
         pl.col("acknowledged_at").dt.timestamp("us").alias("acknowledged_us"),
+        pl.col("denied_at").dt.timestamp("us").alias("denied_us"),
         (pl.col("until_ns") // 1000).alias("until_us"),
         _longest_interval().alias("longest_us"),
         signed(pl.col("incoming_tx_sequence_id")).alias("before_sequence"),

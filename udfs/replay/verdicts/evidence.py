@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from schemas.judging import ACK, PIECE_BYTES, TIMES, VERDICT
 from schemas.replay import Evidence, Reading, Verdict
 from schemas.table import LONG, STRING, U16, row
-from schemas.wire import LATEST_ORDER_ACK_NS, QUEUED_CLASS
+from schemas.wire import LATEST_ORDER_ACK_NS, NEGATIVE_CLASS, QUEUED_CLASS
 from udfs.frames.groups import (
     NONE,
     Ints,
@@ -38,9 +38,11 @@ _KEPT = (
 )
 _RISING = ("first_number", "replay_order", "state_number")
 """Columns that rise by one with each message of a run; a single message's are its own."""
+_PLACES = ("piece", "first_offset", "last_offset")
+_TIMES = ("acknowledged_ns", "covered_ns", "denied_ns")
 PROVEN = row(
     **{name: JUDGED.field(name).type for name in (*_KEPT, *_RISING)},
-    **dict.fromkeys(("piece", "first_offset", "last_offset", "acknowledged_ns", "covered_ns"), LONG),
+    **dict.fromkeys(_PLACES + _TIMES, LONG),
     evidence=STRING,
     final_ack_class=U16,
     doubt_ended_ns=LONG,
@@ -133,7 +135,7 @@ def _add(messages: pd.DataFrame, name: str, acks: pd.DataFrame, place: Ints) -> 
 
 
 def with_evidence(messages: pd.DataFrame, *, conformant: bool) -> pd.DataFrame:
-    """Adds `acknowledged_ns`, `covered_ns` and `evidence`.
+    """Adds `acknowledged_ns`, `covered_ns`, `denied_ns` and `evidence`.
 
     `confirmed`: an accepted message is acknowledged, a duplicate is covered at any time, or the first OrderAck after an
     out-of-order message names a lower number. `contradicted`: an out-of-order message is covered before the replay
@@ -141,7 +143,8 @@ def with_evidence(messages: pd.DataFrame, *, conformant: bool) -> pd.DataFrame:
     otherwise. A receiver of the literal reading names the last message, accepted or not, so nothing contradicts it.
 
     `covered_ns` is the time of the first OrderAck after the message that names its number or a higher one. If an
-    OrderAck did so before the message came, only the next OrderAck counts.
+    OrderAck did so before the message came, only the next OrderAck counts. `denied_ns` is the time of a negative
+    FinalAck.
     """
     ns, number, accepted, refused = (messages[name] for name in ("ns", "number", "accepted", "is_refused"))
     by_order, following, covered = (messages[name] for name in ("by_order_ns", "following_ns", "covered"))
@@ -155,6 +158,8 @@ def with_evidence(messages: pd.DataFrame, *, conformant: bool) -> pd.DataFrame:
     is_lower = refused & (following != NEVER) & (messages["following_number"] < number)
     confirmed = (accepted & (acknowledged != NEVER)) | (messages["is_duplicate"] & (covered != NEVER))
     messages["acknowledged_ns"], messages["covered_ns"] = acknowledged, covered_later
+    is_negative = (messages["final_class"] != NONE) & ((messages["final_class"] & NEGATIVE_CLASS) != 0)
+    messages["denied_ns"] = messages["final_ns"].where(is_negative, NEVER)
     messages["evidence"] = np.select(
         [conformant & not_covered, confirmed, conformant & too_soon, is_lower],
         [Evidence.CONTRADICTED, Evidence.CONFIRMED, Evidence.CONTRADICTED, Evidence.CONFIRMED],
@@ -165,7 +170,7 @@ def with_evidence(messages: pd.DataFrame, *, conformant: bool) -> pd.DataFrame:
 
 def to_runs(messages: pd.DataFrame, judged: pa.Table) -> Iterator[pa.RecordBatch]:
     """Yields rows of PROVEN: messages of a row of JUDGED that are next to each other and have the same evidence."""
-    said = ("row", "acknowledged_ns", "covered_ns", "evidence", "final_class")
+    said = ("row", *_TIMES, "evidence", "final_class")
     piece = messages["offsets"].to_numpy() // PIECE_BYTES
     is_first = begins(*columns_of(messages, *said), piece)
     first, last = bounds(is_first)
@@ -173,7 +178,7 @@ def to_runs(messages: pd.DataFrame, judged: pa.Table) -> Iterator[pa.RecordBatch
     rows = judged.take(pa.array(firsts["row"].to_numpy()))
     columns = {name: rows[name].combine_chunks() for name in _KEPT}
     columns |= {name: pc.add(rows[name], nth).combine_chunks() for name in _RISING}
-    columns |= {name: nullable(firsts[name].replace(NEVER, NONE)) for name in ("acknowledged_ns", "covered_ns")}
+    columns |= {name: nullable(firsts[name].replace(NEVER, NONE)) for name in _TIMES}
     columns |= {
         "piece": pa.array(piece[first]),
         "first_offset": pa.array(firsts["offsets"].to_numpy()),

@@ -104,5 +104,6 @@ def _values() -> dict[str, pl.Expr]:
         "ack_latency_ms": quotient(acknowledged - captured, _MS),
         "final_ack_requested": pl.any_horizontal(ASKS_FOR_FINAL_ACK).fill_null(value=False),
         "covered_at": timestamp(pl.col("covered_ns")),
+        "denied_at": timestamp(pl.col("denied_ns")),
         "assumed": pl.col("in_doubt") & ~(pl.col("doubt_ended_ns") < captured).fill_null(False),
     }
