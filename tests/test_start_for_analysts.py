@@ -1,17 +1,25 @@
 """The analysts' first page: each block runs as it stands, and finds what was lost."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from warehouses import rows
+from warehouses import CAPTURES, config, rows
+
+from jobs.commands import nightly
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "start-for-analysts.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-LOST, MOMENT, HISTORY = BLOCKS[:4], BLOCKS[4], BLOCKS[5:]
+LOST, NIGHTS, HISTORY = BLOCKS[:4], BLOCKS[4:7], BLOCKS[7:]
+RING = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
 
 
 @pytest.fixture
@@ -47,11 +55,39 @@ def test_five_lines_say_which_orders_were_lost(
     assert {engine(each) for each in LOST} == {"duckdb", "pandas", "polars", "spark"}
 
 
-def test_the_versions_of_the_last_run_are_read(
-    asked_of: Callable[[str], None], demo: Path, capfd: pytest.CaptureFixture[str]
+@pytest.fixture(scope="module")
+def two_nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse, to which somebody is adding a third night, that did not record itself yet."""
+    warehouse = tmp_path_factory.mktemp("nights")
+    nightly.run(spark, config(warehouse, *RING[:1]))
+    nightly.run(spark, config(warehouse, *RING[:2]))
+    with mock.patch("jobs.commands.nightly.record"):
+        nightly.run(spark, config(warehouse, *RING))
+    return warehouse
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=engine(block)) for block in NIGHTS])
+def test_what_became_of_messages_since_the_night_before(
+    block: str, asked_of: Callable[[str], None], two_nights: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    asked_of(MOMENT)
-    assert capfd.readouterr().out.startswith(f"{len(rows(demo, 'outcomes'))} messages and runs of numbers")
+    runs = sorted(rows(two_nights, "runs"), key=itemgetter("ended_at"))
+    before, last = (fates(two_nights, run) for run in runs)
+    expected = Counter((before.get(key), fate) for key, fate in last.items() if before.get(key) != fate)
+    asked_of(block.replace("out/warehouse", str(two_nights)) + f"# {'out/warehouse'}")
+    counted = re.findall(r"(\w+)\s*[│┆|]\s*(\w+)\s*[│┆|]\s*(\d+)", capfd.readouterr().out)
+    found = {(None if was.lower() == "null" else was, became): int(many) for was, became, many in counted}
+    assert found == expected
+    assert len(expected) > 2
+    asked_of(block)  # of one night, none has changed
+    assert not re.search(r"(delivered|lost|pending)\s*[│┆|]\s*\d", capfd.readouterr().out)
+
+
+def fates(warehouse: Path, run: dict[str, Any]) -> dict[str, str]:
+    """The fate of each message in the versions that a run left."""
+    versions = {one["table"]: one["version"] for one in run["tables"]}
+    table = DeltaTable(str(warehouse / "message_history"), version=versions["message_history"])
+    history = table.to_pyarrow_table(columns=["message_key", "fate"]).to_pylist()
+    return {row["message_key"]: row["fate"] for row in history if row["message_key"] is not None}
 
 
 @pytest.mark.parametrize("block", [pytest.param(block, id=engine(block)) for block in HISTORY])

@@ -3,9 +3,12 @@
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -59,6 +62,26 @@ def submit(python: Path, folder: Path, *arguments: Any) -> tuple[int, dict[str, 
     assert last, done.stderr[-3000:]
     assert last[0].startswith("{"), done.stdout[-3000:]
     return done.returncode, json.loads(last[0])
+
+
+def executors(submitted: int) -> list[int]:
+    """Returns the processes of executors below that of spark-submit."""
+    parents = {}
+    for one in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(one.parent.name)] = int(one.read_text().rpartition(")")[2].split()[1])
+
+    def is_below(pid: int) -> bool:
+        while pid in parents and pid != submitted:
+            pid = parents[pid]
+        return pid == submitted
+
+    found = []
+    for pid in filter(is_below, parents):
+        with suppress(OSError):
+            if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
 
 
 def test_the_wheel_holds_what_the_zip_holds(tmp_path: Path) -> None:
@@ -124,4 +147,38 @@ def test_two_workers_of_a_cluster_find_the_same_as_one_process(spark: SparkSessi
         code, _ = submit(python, tmp_path, *job, *given, "--warehouse", tmp_path / "cluster")
         assert code == 0
         nightly.run(spark, config(tmp_path / "process", *night, **options))
+    assert all_rows(tmp_path / "cluster") == all_rows(tmp_path / "process")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["ingest", "decode", "replay"])
+def test_an_executor_may_die(spark: SparkSession, tmp_path: Path, step: str) -> None:
+    """One is killed some seconds after the step began; the tables are those of a night in this process."""
+    options = {"bodies": "keep", "split_bytes": 131_072, "in_memory_bytes": 0, "in_memory_messages": 0}
+    captures = sorted(CAPTURES.glob("branches_*.pcap.gz"))[:1]
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    given += [f"--captures={capture}" for capture in captures]
+    program = Path(sysconfig.get_paths()["purelib"], "pyspark", "bin", "spark-submit")
+    python = str(bare_python(tmp_path / "bare"))
+    command: list[Any] = [program, "--properties-file", ROOT / "conf" / "spark-defaults.conf"]
+    command += ["--master", "local-cluster[3,1,1024]", *of_zip(tmp_path, "nightly"), *given]
+    run = subprocess.Popen(
+        [*command, "--warehouse", tmp_path / "cluster"],
+        cwd=tmp_path,
+        env=CLEAN | {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert run.stdout is not None
+    said, killed = list[str](), list[int]()
+    for line in run.stdout:
+        said.append(line)
+        if f"/5 {step} …" in line and not killed:
+            time.sleep(3)
+            killed = executors(run.pid)[:1]
+            os.kill(killed[0], signal.SIGKILL)
+    assert run.wait() == 0, "".join(said)[-4000:]
+    assert killed
+    nightly.run(spark, config(tmp_path / "process", *captures, **options))
     assert all_rows(tmp_path / "cluster") == all_rows(tmp_path / "process")

@@ -6,14 +6,14 @@ from functools import cache
 from importlib.abc import Traversable
 from importlib.resources import files
 
-VERSION = "1.0.0rc1"
+VERSION = "1.0.0"
 """The release; the package's metadata reads it from here."""
 _PACKAGES = ("schemas", "udfs", "jobs")
 _COMPILED = ("__pycache__", ".pyc")
 RESULTS = (
     *("schemas", "udfs/arrow", "udfs/frames", "udfs/msmq", "udfs/decode", "udfs/replay"),
-    *("udfs/report/balancing.py", "udfs/report/books.py", "jobs/engines"),
-    *("jobs/commands/decode.py", "jobs/commands/replay.py", "jobs/commands/reconcile.py"),
+    *("udfs/report/balancing.py", "udfs/report/books.py", "udfs/report/naming.py", "jobs/engines"),
+    *("jobs/commands/decode.py", "jobs/commands/replay.py", "jobs/commands/reconcile.py", "jobs/commands/naming.py"),
 )
 """The parts that decide which rows the derived tables get."""
 _SAID = re.compile(rb'^[ \t]*r?"""(?s:.*?)"""[ \t]*$|^[ \t]*#.*$|  # .*$', re.MULTILINE)

@@ -17,6 +17,7 @@ NO_GLOB = "__globPaths__"
 """Spark's option under which a path is taken literally, even with an asterisk or a bracket."""
 MOST_ROWS = 100_000
 """Rows of some hundred bytes that a broadcast join may send to each task."""
+_RELIABLE = "spark.checkpoint.dir"
 _REFUSAL = re.compile("not.?supported|unsupported|not.?implemented|not.?available", re.IGNORECASE)
 
 
@@ -34,14 +35,23 @@ def collect(rows: DataFrame) -> pl.DataFrame:
 
 
 def checkpoint(rows: DataFrame) -> DataFrame:
-    """Checkpoints the rows on the executors' disks, so that later queries are planned without what computed them.
+    """Checkpoints the rows, so that later queries are planned without what computed them.
 
+    They go to `spark.checkpoint.dir` if that is set; else to the disks of two executors, so that one of these may die.
     Where the platform refuses to keep rows, as serverless Databricks does, the driver holds them.
     """
+    conf = rows.sparkSession.conf
     try:
+        if conf.get(_RELIABLE, ""):
+            kept = rows.checkpoint()
+        else:
+            master = conf.get("spark.master", "") or ""
+            is_alone = master == "local" or master.startswith("local[")
+            level = StorageLevel.DISK_ONLY if is_alone else StorageLevel.DISK_ONLY_2
+            kept = rows.localCheckpoint(storageLevel=level)
         # Columns of their own: without adaptive execution, Spark fails to tell those of a checkpoint from those of the
         # rows it was made of, where both are joined.
-        return rows.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY).toDF(*rows.columns)
+        return kept.toDF(*rows.columns)
     except PySparkException as refusal:
         if not _REFUSAL.search(str(refusal)):
             raise
