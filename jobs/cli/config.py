@@ -147,7 +147,7 @@ class Config:
 
     again: tuple[str, ...] = _ingest(
         (),
-        "captures to read anew although the tables have them: files, folders or globs; what they gave is replaced",
+        "captures to read again although the tables have them: files, folders or globs; what they gave is replaced",
         metavar="URI",
         reason="For captures that were read with other --ports or --overlap, or by a release with a fault.",
     )

@@ -85,8 +85,8 @@ def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
     changed = changed_files(ingested.to_dicts(), found, again)
     engine = OnSpark(warehouse, in_memory.fit(warehouse, config, {file: found[file] for file in changed}))
     captures = flow.find_new_captures(engine, changed, config.ingest, again)
-    anew = {row["capture_id"] for row in captures if row["again"]}
-    for why in _read_otherwise(ingested.filter(~pl.col("capture_id").is_in(anew)), config):
+    repeated = {row["capture_id"] for row in captures if row["again"]}
+    for why in _read_otherwise(ingested.filter(~pl.col("capture_id").is_in(repeated)), config):
         warn(f"ingest: {why}")
     if not captures:
         progress("ingest: nothing new")
@@ -106,7 +106,7 @@ def _read_otherwise(known: pl.DataFrame, config: Config) -> list[str]:
     now = {"--ports": ",".join(map(str, sorted(config.ports))), "--overlap": config.overlap, "release": VERSION}
     return [
         f"{one_or_many(many, '1 capture was', f'{many:,} captures were')} read with {name} {value}, this run has "
-        f"{now[name]}: nightly --again FILE reads captures anew that are still there."
+        f"{now[name]}: nightly --again FILE reads captures again that are still there."
         for name, values in counted.items()
         for value, many in values.drop_nulls().value_counts(sort=True).iter_rows()
         if value != now[name]
@@ -131,8 +131,8 @@ def take_in(
         if not captures:
             return ingested_ns
         size = sum(row["content_bytes"] for row in captures)
-        anew = sum(row["again"] for row in captures)
-        also = f", {anew} of them read before" if anew else ""
+        repeated = sum(row["again"] for row in captures)
+        also = f", {repeated} of them read before" if anew else ""
         progress(f"ingest: {len(captures)} new captures{also}, {size / 1e6:.1f} MB")
         read = [row["uri"] for row in captures]
         engine = OnSpark(warehouse, 0 < in_memory.limit(warehouse, config) >= size)

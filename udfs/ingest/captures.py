@@ -43,8 +43,8 @@ def find_new(indexed: Sequence[Row], known: Collection[str], again: Collection[s
     Of files with the same content, it is the first by name.
     """
     by_content = {row["capture_id"]: row for row in sorted(indexed, key=itemgetter("uri"), reverse=True)}
-    anew = {row["capture_id"] for row in indexed if row["uri"] in again and row["capture_id"] in known}
-    return [row | {"again": one in anew} for one, row in by_content.items() if one in anew or one not in known]
+    repeated = {row["capture_id"] for row in indexed if row["uri"] in again and row["capture_id"] in known}
+    return [row | {"again": one in repeated} for one, row in by_content.items() if one in repeated or one not in known]
 
 
 def find_unchanged(indexed: Iterable[Row], known: Iterable[Row]) -> list[Row]:
