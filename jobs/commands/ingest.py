@@ -132,7 +132,7 @@ def take_in(
             return ingested_ns
         size = sum(row["content_bytes"] for row in captures)
         repeated = sum(row["again"] for row in captures)
-        also = f", {repeated} of them read before" if anew else ""
+        also = f", {repeated} of them read before" if repeated else ""
         progress(f"ingest: {len(captures)} new captures{also}, {size / 1e6:.1f} MB")
         read = [row["uri"] for row in captures]
         engine = OnSpark(warehouse, 0 < in_memory.limit(warehouse, config) >= size)
