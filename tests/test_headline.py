@@ -159,7 +159,7 @@ NOWHERE = {
         (
             {},
             {"failed": ["A could not connect to B.", "C could not connect to D."]},
-            "A could not connect to B. No transactional message was found, so there is nothing to judge.",
+            "A could not connect to B. No transactional message was found: those for there wait in outgoing queues.",
         ),
         (
             {},

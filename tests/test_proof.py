@@ -32,12 +32,12 @@ def told(tables: dict[str, pl.DataFrame]) -> list[str]:
                     "Proof: the connection from 10.1.0.20:55806 to 10.1.0.5:1801; filter: ip.addr == 10.1.0.20 && "
                     "ip.addr == 10.1.0.5 && tcp.port == 55806 && tcp.port == 1801"
                 ),
-                'Proof: frame 12: "order 503", arrived; '
-                + "; ".join(f'frame {number}: "order 503", arrived again' for number in (20, 28, 36, 44)),
+                'Proof: frame 12: "order 503", captured; '
+                + "; ".join(f'frame {number}: "order 503", sent again' for number in (20, 28, 36, 44)),
             ],
         ),
         # The message, and the FinalAck that refuses it.
-        ("no_right_to_send", ['Proof: frame 12: "order 501", arrived; frame 14: "order 501", FinalAck']),
+        ("no_right_to_send", ['Proof: frame 12: "order 501", captured; frame 14: "order 501", FinalAck']),
         ("extension_header", ['Proof: frame 32: "order 512", refused']),
     ],
 )

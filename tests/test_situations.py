@@ -44,7 +44,7 @@ SITUATIONS = {
         ("Go to 0", "missing or full"),
     ),
     "clocks_and_short_life": Said(
-        ("10 messages were lost", "its time to reach the queue ran out", "clocks"), ("missing or full", "quota")
+        ("10 messages were lost", "the time to reach the queue ran out", "clocks"), ("missing or full", "quota")
     ),
     "extension_header": Said(
         ("10 of 20 confirmed by the receiver", "9 pending, 1 awaited", "Go to 10.1.0.5"), ("lost since",)

@@ -25,7 +25,7 @@ _CALLED = {"accepted_not_read_messages": "not read yet"}
 _TIMES = (("from", "first_captured_at"), ("to", "last_captured_at"))
 _ROLES = {"duplicate": "refused", "final_ack": "FinalAck", "order_ack": "OrderAck"}
 """Names for roles of packets."""
-_ARRIVED = _ROLES | {"accepted": "arrived", "duplicate": "arrived again"}
+_ARRIVED = _ROLES | {"accepted": "captured", "duplicate": "sent again"}
 """The same where only the rules say what the receiver did, and it confirms nothing."""
 _IN_OTHERS = {
     "lost",
@@ -146,7 +146,7 @@ def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
 def _not_read(messages: int | None, summary: Mapping[str, Any]) -> str:
     """Returns how many messages were accepted and not read yet, and since when; says so where nothing reports it."""
     if messages is None:
-        return "not reported: no FinalAck was asked for, or none was captured" if summary.get("outcomes") else ""
+        return "not reported: no FinalAck tells whether messages were read" if summary.get("outcomes") else ""
     return f"{messages:,} since {summary['accepted_not_read_since']}" if messages else "0"
 
 

@@ -189,7 +189,7 @@ def headline_figures(
     nothing_judged = (
         ""
         if sum(outcomes.values()) or unjudged
-        else unfit or " ".join([*failed[:1], _nothing(passing_through, unread, why)])
+        else unfit or " ".join([*failed[:1], _nothing(passing_through, unread, why, has_failed=bool(failed))])
     )
     return Figures(
         lost,
@@ -244,7 +244,7 @@ def _sure(shown: Period, accepted: int, confirmed: int, by_rules: int, by_clocks
     return f"{line[0].upper()}{line[1:]}." if line else ""
 
 
-def _nothing(passing_through: int, unread: Sequence[str], why: str) -> str:
+def _nothing(passing_through: int, unread: Sequence[str], why: str, *, has_failed: bool) -> str:
     found = "No transactional message was found"
     if passing_through:
         were = counted(passing_through, "transactional message was", "transactional messages were")
@@ -252,7 +252,8 @@ def _nothing(passing_through: int, unread: Sequence[str], why: str) -> str:
     more = f" (and of {counted(len(unread) - 1, 'more capture')})" if len(unread) > 1 else ""
     first = f"{unread[0]}{more}. " if unread and not passing_through else ""
     next_step = f" {why}" if why and not (passing_through or unread) else ""
-    return f"{first}{found}, so there is nothing to judge.{next_step}"
+    end = ": those for there wait in outgoing queues" if has_failed and not why else ", so there is nothing to judge"
+    return f"{first}{found}{end}.{next_step}"
 
 
 def _present(figures: Iterable[Figure]) -> list[Figure]:

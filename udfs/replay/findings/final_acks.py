@@ -13,7 +13,7 @@ _CAUSES: Mapping[int, tuple[str, str]] = {
     ),
     MessageClass.MQMSG_CLASS_NACK_DELETED: ("it was deleted on its way", "Ask who deleted it from its outgoing queue."),
     MessageClass.MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT: (
-        "its time to reach the queue ran out",
+        "the time to reach the queue ran out",
         "Compare the clocks of sender and receiver, look for what held it up, or allow more time.",
     ),
     MessageClass.MQMSG_CLASS_NACK_Q_EXCEED_QUOTA: (
@@ -46,9 +46,9 @@ _CAUSES: Mapping[int, tuple[str, str]] = {
     ),
     MessageClass.MQMSG_CLASS_NACK_Q_DELETED: ("the queue was deleted", "Ask who deleted the queue."),
     MessageClass.MQMSG_CLASS_NACK_Q_PURGED: ("the queue was purged", "Ask who purged the queue."),
-    MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT: ("its time to be received ran out", _READ),
+    MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT: ("the time to be received ran out", _READ),
     MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT_AT_SENDER: (
-        "its time to be received ran out at the sender",
+        "the time to be received ran out at the sender",
         _READ,
     ),
     MessageClass.MQMSG_CLASS_NACK_RECEIVE_REJECTED: (

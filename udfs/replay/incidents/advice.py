@@ -26,7 +26,7 @@ _IN_SHORT = {
     Cause.ACKNOWLEDGED_ELSEWHERE: "The receiver sent its acknowledgments to another machine",
     Cause.CLOSED_BY_RECEIVER: "The receiver ended each connection right after the messages",
     Cause.RECEIVER_REPLACED: "Another queue manager answers in place of the receiver",
-    Cause.NEVER_ANSWERED: "Why is not shown",
+    Cause.NEVER_ANSWERED: "The receiver said nothing of them",
 }
 """What kept a receiver from acknowledging messages."""
 _WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
