@@ -27,7 +27,7 @@ def sender(address: str, *, suspected: bool = False) -> dict[str, Any]:
 
 def test_a_saved_list_holds_every_column_of_its_messages() -> None:
     stuck = MESSAGE | {"outcome": "pending", "stuck": True}
-    rows: dict[str, Any] = {"sessions": [], "incidents": []}
+    rows: dict[str, Any] = {"sessions": [], "incidents": [], "earlier": []}
     found = saved(rows | {"saved_messages": [stuck, MESSAGE, MESSAGE | {"list": "expired_unseen"}]})
     assert {name: len(rows) for name, rows in found["lists"].items()} == {"lost": 2}
     *values, severity_of_first, machines = found["lists"]["lost"][0]
@@ -50,7 +50,8 @@ def test_a_saved_list_holds_every_column_of_its_messages() -> None:
 )
 def test_a_message_belongs_to_all_machines_that_had_it(message: dict[str, Any], machines: list[str]) -> None:
     rows: dict[str, Any] = {
-        "incidents": [{"source_queue_manager": "w", "senders": [sender("10.0.0.9")]}],
+        "incidents": [],
+        "earlier": [{"source_queue_manager": "w", "senders": [sender("10.0.0.9")]}],
         "sessions": [{"sender": "w", "receiver": "h", "src_ip": "10.0.0.123", "dst_ip": "10.0.0.1"}],
     }
     assert Machines(rows).of(MESSAGE | message) == machines
