@@ -79,13 +79,16 @@ def test_captures_of_which_nothing_was_read_are_read_and_the_other_way_round(see
     assert tables(engine) == fresh([captures], options=ELSEWHERE)
 
 
-def test_a_copy_of_a_capture_is_enough_to_read_it_again(tmp_path: Path) -> None:
-    copy = tmp_path / RING[0].name
-    copy.write_bytes(RING[0].read_bytes())
+@pytest.mark.parametrize("name", ["a", "z"])
+def test_a_copy_of_a_capture_is_enough_to_read_it_again(tmp_path: Path, name: str) -> None:
+    """Whatever its name: files with the same content are read once, the first by name if none is to be read again."""
+    copy = tmp_path / name
+    original = tmp_path / "m"
+    for one in (copy, original):
+        one.write_bytes(RING[0].read_bytes())
     engine = InProcess()
-    ingest(engine, RING)
-    ingest(engine, [*RING, copy], [copy])
-    assert len(engine.read(CAPTURES_TABLE)) == len(RING)
+    ingest(engine, [original, *RING[1:]])
+    ingest(engine, [original, *RING[1:], copy], [copy])
     assert sorted(engine.read(CAPTURES_TABLE)["uri"].to_list()) == sorted(map(str, [copy, *RING[1:]]))
 
 

@@ -40,9 +40,10 @@ class Place(NamedTuple):
 def find_new(indexed: Sequence[Row], known: Collection[str], again: Collection[str]) -> list[Row]:
     """Returns the indexed files whose content is not known, or in one of the files to read `again`, which they say.
 
-    Of files with the same content, it is the first by name.
+    Of files with the same content, it is one to read again if there is one, else the first by name.
     """
-    by_content = {row["capture_id"]: row for row in sorted(indexed, key=itemgetter("uri"), reverse=True)}
+    by_name = sorted(indexed, key=itemgetter("uri"), reverse=True)
+    by_content = {row["capture_id"]: row for row in sorted(by_name, key=lambda row: row["uri"] in again)}
     repeated = {row["capture_id"] for row in indexed if row["uri"] in again and row["capture_id"] in known}
     return [row | {"again": one in repeated} for one, row in by_content.items() if one in repeated or one not in known]
 
