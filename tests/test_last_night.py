@@ -149,7 +149,7 @@ def test_a_table_written_to_meanwhile_leaves_the_night_unknown(
             write_to("verdicts", patch)
             unchanged_run.remember(warehouse, again, {}, orders[1])
         assert len(written) == 1
-        assert lock.derived.keys() == {"decode", "books", "replay"}
+        assert lock.derived.keys() == {"decode", "books", "replay", "names"}
 
 
 def test_the_log_says_what_spark_says(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
@@ -161,7 +161,7 @@ def test_the_log_says_what_spark_says(spark: SparkSession, orders: tuple[Path, S
         for one, other in zip(read, asked, strict=True):
             assert abs(one.at.timestamp() - other.at.timestamp()) < 60
     states = map(publish_lock.read_state, both)
-    assert [state.derived.keys() for state in states if state] == [{"decode", "books", "replay"}] * 2
+    assert [state.derived.keys() for state in states if state] == [{"decode", "books", "replay", "names"}] * 2
 
 
 def test_settings_for_few_rows_do_not_stay(spark: SparkSession) -> None:

@@ -27,9 +27,19 @@ from udfs.network.dissect import find_segments
 
 SEVERAL = {"vxlan_fragments", "vxlan_and_plain", "geneve_fragments"}
 """Forms that hold a frame as several."""
-PLACES = ("capture_id", "uri", "ingested_at", "size_bytes", "content_bytes", "tunnels")
+PLACES = ("capture_id", "uri", "first_uri", "accepted_uri", "ingested_at", "size_bytes", "content_bytes", "tunnels")
 FRAMES = (
-    *("frame_number", "first_frame", "last_frame", "witness", "frame", "packet_count", "segment_count"),
+    *(
+        "frame_number",
+        "first_frame_number",
+        "accepted_frame_number",
+        "first_frame",
+        "last_frame",
+        "witness",
+        "frame",
+        "packet_count",
+        "segment_count",
+    ),
     *("to_port_count", "receiver_last_at", "receiver_last_ns"),
 )
 LARGEST = 1500
