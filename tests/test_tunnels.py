@@ -29,18 +29,8 @@ SEVERAL = {"vxlan_fragments", "vxlan_and_plain", "geneve_fragments"}
 """Forms that hold a frame as several."""
 PLACES = ("capture_id", "uri", "first_uri", "accepted_uri", "ingested_at", "size_bytes", "content_bytes", "tunnels")
 FRAMES = (
-    *(
-        "frame_number",
-        "first_frame_number",
-        "accepted_frame_number",
-        "first_frame",
-        "last_frame",
-        "witness",
-        "frame",
-        "packet_count",
-        "segment_count",
-    ),
-    *("to_port_count", "receiver_last_at", "receiver_last_ns"),
+    *("frame_number", "first_frame_number", "accepted_frame_number", "first_frame", "last_frame", "frame", "witness"),
+    *("packet_count", "segment_count", "to_port_count", "receiver_last_at", "receiver_last_ns"),
 )
 LARGEST = 1500
 """Bytes of a frame that IEEE 802.2 can hold with SNAP."""
