@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from browser import CHROMIUM, Browser
 from pages import Tables, morning_tables
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, config
@@ -86,3 +87,21 @@ def demo(spark: SparkSession, demonstration: Path, tmp_path_factory: pytest.Temp
 def morning(demonstration: Path) -> Tables:
     """The tables of the demonstration, made without Spark, for tests of the page."""
     return morning_tables(demonstration)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser that is opened once for a module, if there is one here."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium here")
+    with Browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def shown(browser: Browser, file: Path) -> Iterator[Browser]:
+    """The page in the `file` of the module, as it is opened; nothing in it may fail."""
+    browser.open(file)
+    browser.run("location.hash = ''")
+    yield browser
+    assert browser.complaints() == []

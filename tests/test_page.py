@@ -5,13 +5,12 @@ import itertools
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import CHROMIUM, Browser
+from browser import Browser
 from pages import (
     ACCEPTED,
     COPY,
@@ -32,14 +31,6 @@ from jobs.cli.logs import printable
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here")
-    with Browser(tmp_path_factory.mktemp("browser")) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory, morning: Tables) -> Path:
     file = tmp_path_factory.mktemp("page") / "report.html"
     file.write_text(report(morning, names_of(morning)))
@@ -51,14 +42,6 @@ def hostile_file(file: Path, morning: Tables) -> Path:
     hostile_file = file.with_name("hostile.html")
     hostile_file.write_text(limited_report(morning))
     return hostile_file
-
-
-@pytest.fixture
-def shown(browser: Browser, file: Path) -> Iterator[Browser]:
-    browser.open(file)
-    browser.run("location.hash = ''")
-    yield browser
-    assert browser.complaints() == []
 
 
 def wait(browser: Browser) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
@@ -10,7 +9,7 @@ from unittest import mock
 import pages
 import polars as pl
 import pytest
-from browser import CHROMIUM, Browser
+from browser import Browser
 from pages import LISTED, LOST, PENDING, Tables, hostile, names_of, report
 from test_page import choose, open_all, saved, seen, wait
 from tiers import merge_needs
@@ -22,27 +21,11 @@ PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here")
-    with Browser(tmp_path_factory.mktemp("browser")) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory, morning: Tables) -> Path:
     file = tmp_path_factory.mktemp("page") / "report.html"
     with mock.patch.object(pages, "LISTED", 12):  # some of each list are folded
         file.write_text(report(morning, names_of(morning)), encoding="utf-8")
     return file
-
-
-@pytest.fixture
-def shown(browser: Browser, file: Path) -> Iterator[Browser]:
-    browser.open(file)
-    browser.run("location.hash = ''")
-    yield browser
-    assert browser.complaints() == []
 
 
 def search(browser: Browser, text: str) -> str:

@@ -65,8 +65,8 @@ def capture_files(uris: Iterable[str]) -> list[str]:
     return sorted({file for uri in given for file in _files(uri)})
 
 
-def files_again(uris: Sequence[str]) -> list[str]:
-    """Returns the files that `--again` names, whose captures are read although the tables have them; none for none."""
+def files_if_any(uris: Sequence[str]) -> list[str]:
+    """Returns the `capture_files` of an option that need not be given; none for none."""
     return capture_files(uris) if uris else []
 
 

@@ -153,6 +153,11 @@ def session_settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator
                 spark.conf.set(key, there)
 
 
+def is_local(master: str) -> bool:
+    """Returns whether a master of Spark, such as local[2], runs all in the driver; a local-cluster does not."""
+    return _LOCAL.fullmatch(master) is not None
+
+
 def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession:
     """Returns the active session (Databricks, notebooks), a Connect client if SPARK_REMOTE is set, or a new session.
 
@@ -257,7 +262,7 @@ def _kept_private(given: Any, remote: str) -> dict[str, str]:
 
     A cluster's driver has to be reached from its executors, so there it gets none.
     """
-    if not _LOCAL.fullmatch(remote or given.get("spark.master", "")):
+    if not is_local(remote or given.get("spark.master", "")):
         return {}
     wanted = _PRIVATE if any(map(given.contains, _ADDRESSES)) else _PRIVATE | _ADDRESSES
     return {key: value for key, value in wanted.items() if not given.contains(key)}

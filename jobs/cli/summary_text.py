@@ -26,7 +26,7 @@ _TIMES = (("from", "first_captured_at"), ("to", "last_captured_at"))
 _ROLES = {"duplicate": "refused", "final_ack": "FinalAck", "order_ack": "OrderAck"}
 """Names for roles of packets."""
 _ARRIVED = _ROLES | {"accepted": "captured", "duplicate": "sent again"}
-"""The same where only the rules say what the receiver did, and it confirms nothing."""
+"""Names for roles of packets where only the rules say what the receiver did, and it confirms nothing."""
 _IN_OTHERS = {
     "lost",
     "lost_by",

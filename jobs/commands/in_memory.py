@@ -11,7 +11,7 @@ from jobs.cli.capture_listing import (
     Stamp,
     bytes_of,
     changed_files,
-    files_again,
+    files_if_any,
     most_in_memory,
     most_messages,
 )
@@ -71,7 +71,7 @@ def needs_no_tasks(warehouse: Warehouse, config: Config, files: Mapping[str, Sta
         return False
     if warehouse.has(CAPTURES):
         known = warehouse.read_local(CAPTURES, *AS_INGESTED)
-        again = files_again(config.again)
+        again = files_if_any(config.again)
         files = {file: files[file] for file in changed_files(known.to_dicts(), files, again)}
     return fit(warehouse, config, files)
 

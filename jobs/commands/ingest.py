@@ -11,7 +11,7 @@ from typing import NamedTuple
 import polars as pl
 from pyspark.sql import SparkSession
 
-from jobs.cli.capture_listing import AS_INGESTED, Stamp, capture_files, changed_files, files_again, stamps
+from jobs.cli.capture_listing import AS_INGESTED, Stamp, capture_files, changed_files, files_if_any, stamps
 from jobs.cli.code_version import VERSION
 from jobs.cli.command import Summary
 from jobs.cli.config import Config
@@ -81,7 +81,7 @@ def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
     found = stamps(files)
     known = OnSpark(warehouse)
     ingested = known.collect(rows=known.read(CAPTURES, *AS_INGESTED, *AS_READ))["rows"]
-    again = files_again(config.again)
+    again = files_if_any(config.again)
     changed = changed_files(ingested.to_dicts(), found, again)
     engine = OnSpark(warehouse, in_memory.fit(warehouse, config, {file: found[file] for file in changed}))
     captures = flow.find_new_captures(engine, changed, config.ingest, again)

@@ -59,7 +59,7 @@ def _night(spark: SparkSession, config: Config, files: Mapping[str, Stamp]) -> t
             with step("replay", 4, _STEPS):
                 replay.step(replayed, config)
         reconcile.step(replayed)
-        naming.step(replayed, config)
+        naming.step(replayed, names)
         with step("report", 5, _STEPS):
             report.step(replayed, config)
             found = with_names(summary(engine_of(replayed), held.place, names), names)

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from jobs.cli import code_version
-from jobs.engines.in_process import InProcess
-from jobs.engines.on_spark import engine_of
+from jobs.engines.on_spark import engine_of, write_if_held
 from jobs.tables.provenance import derive
 from jobs.tables.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE, STREAMS
@@ -26,7 +25,6 @@ def step(warehouse: Warehouse, tables: Sequence[Table] = REPLAYED) -> bool:
     def write(_: object) -> None:
         engine = engine_of(warehouse)
         balancing.balance(engine, _BOOKS[tuple(tables)])
-        if isinstance(engine, InProcess):
-            warehouse.replace(BOOKS, engine.read(BOOKS))
+        write_if_held(warehouse, engine, BOOKS)
 
     return derive(warehouse, "books", (BOOKS,), tables, write, code=code_version.results_hash())

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
-from jobs.cli.capture_listing import capture_files, stamps
+from jobs.cli.capture_listing import files_if_any, stamps
 from jobs.cli.command import Summary
 from jobs.cli.config import Config
+from jobs.cli.names import Names
 from jobs.commands import decode, in_memory, ingest, naming, reconcile, replay
 from jobs.commands.record_run import Run, record
 from jobs.commands.summary import summary
@@ -30,7 +31,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     require_own(warehouse, upgrades=True, mends=True)
     warehouse.require(CAPTURES, "ingest")
     warehouse.require(PACKETS, "ingest")
-    files = capture_files(config.captures) if config.captures else []
+    files = files_if_any(config.captures)
     with in_memory.hold(warehouse, config, stamps(files), mends=True) as (locked, lock):
         many = ingest.step(locked, config, files)
         lock.end_step()
@@ -39,7 +40,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         held = in_memory.with_few_messages(locked, config)
         derived |= {"replay": replay.step(held, config), "books": reconcile.step(held)}
         if any(derived.values()) or config.names_file or not all(map(held.has, NAMES)):  # else names would be lost
-            derived["names"] = naming.step(held, config)
+            derived["names"] = naming.step(held, Names.read(config.names_file))
         again = [step for step, was_derived in derived.items() if was_derived]
         found = summary(engine_of(held), held.place)
         record(held, config, Run(lock.run, "repair", began_at), found, many)

@@ -54,7 +54,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         held = in_memory.with_few_messages(locked, config)
         step(held, config)
         reconcile.step(held)
-        naming.step(held, config)
+        naming.step(held, names)
         engine = engine_of(held)
         found = with_names(replay_summary(engine, names), names)
         held.create(RUNS)
@@ -121,7 +121,7 @@ class Replayed(NamedTuple):
     engine: InProcess
     """Holds the rows of the tables: all, or of some only those of the sequences that are `gone`."""
     gone: Mapping[Table, pl.DataFrame]
-    """What `replay` returns."""
+    """By table, the sequences whose earlier rows go; a table that is not there is replaced whole."""
     filled: Mapping[Table, pl.DataFrame]
     """What `filled_rows` returns."""
 

@@ -326,6 +326,13 @@ def engine_of(warehouse: Warehouse) -> Engine[Any]:
     return OnSpark(warehouse) if warehouse.local is None else InProcess(load=partial(load, warehouse))
 
 
+def write_if_held(warehouse: Warehouse, engine: Engine[Any], *tables: Table) -> None:
+    """Writes tables that an engine in this process has made of a warehouse; one on Spark has written its own."""
+    if isinstance(engine, InProcess):
+        for table in tables:
+            warehouse.replace(table, engine.read(table))
+
+
 def load(warehouse: Warehouse, table: Table, *columns: str) -> pl.DataFrame | pl.LazyFrame:
     """Returns the rows of a table as `InProcess` holds them: many are read from its files when they are needed.
 

@@ -37,7 +37,7 @@ class LockState:
     """The run's own `claim_seconds`, in which it renews the lock."""
     at: datetime | None = None
     by: str = ""
-    """Which process has set it, as its commit says: no property of the table does."""
+    """The process that set this state, from the user metadata of its commit."""
 
     @classmethod
     def of(cls, commit: Commit) -> Self | None:

@@ -43,7 +43,7 @@ class Commit(NamedTuple):
     operation: str
     parameters: Mapping[str, Any]
     user_metadata: str = ""
-    """What its writer said of it; Delta keeps it with the commit."""
+    """Text that the writer added to the commit, such as which process it was; empty for none."""
 
     @classmethod
     def of(cls, version: int, at: datetime, info: Mapping[str, Any]) -> Self:

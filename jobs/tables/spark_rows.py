@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
+from jobs.cli.spark_session import is_local
 from schemas.table import Table, spark_schema
 from udfs.frames.derivation import to_arrow, to_frame
 
@@ -45,8 +46,7 @@ def checkpoint(rows: DataFrame) -> DataFrame:
         if conf.get(_RELIABLE, ""):
             kept = rows.checkpoint()
         else:
-            master = conf.get("spark.master", "") or ""
-            is_alone = master == "local" or master.startswith("local[")
+            is_alone = is_local(conf.get("spark.master", "") or "")
             level = StorageLevel.DISK_ONLY if is_alone else StorageLevel.DISK_ONLY_2
             kept = rows.localCheckpoint(storageLevel=level)
         # Columns of their own: without adaptive execution, Spark fails to tell those of a checkpoint from those of the
