@@ -50,6 +50,8 @@ CASES = {
         [(A, 0), (B, 8), (A, 9), (A, 4), (B, 5), (A, 6), (B, 7)], [(4, -5)], True
     ),
     "without names, one source behind the other": Case(of(A, 0, 4, 9, 0.1, 4.1, 9.1), [], True),
+    "without names, the second source ends early": Case(of(A, 0, 4, 9, 0.05, 1.1), [], True),
+    "set back to soon after it began": Case(of(A, 0, 4, 9, 0.2, 1.1), [(4, -8.8)], False),
     "without names, in turn": Case(of(A, *(i // 10 + i % 5 / 5 for i in range(100))), [], True),
     "without names, some without a time": Case([*of(A, 0, 4, 9, 0.1), (A, None), *of(A, 4.1, 9.1)], [], False),
     "without times": Case([(A, None), (B, None)], [], False),

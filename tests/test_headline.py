@@ -9,15 +9,17 @@ from jobs.cli.config import DEFAULTS
 from jobs.cli.errors import UsageError
 from jobs.cli.names import Names
 from jobs.commands import page
-from jobs.commands.headline import UNCONFIRMED, Period, certainties, headline, headline_figures
+from jobs.commands.headline import UNCONFIRMED, Period, Way, certainties, headline, headline_figures
 from jobs.engines.in_process import InProcess
 from schemas.incidents import Cause
 from schemas.outcomes import Outcome
 from udfs.replay.incidents.advice import Certainty, certainty_of, sentence_of
 
+HARM = ("lost", "stuck", "unacknowledged", "pending", "unknown")
+NO_WAYS: dict[str, Way] = dict.fromkeys(HARM, ((), ()))
 NOWHERE = {
     f"{what}{part}": value
-    for what in ("lost", "stuck", "unacknowledged")
+    for what in HARM
     for part, value in {"": 0, "_since_ns": None, "_queue": None, "_queues": 0}.items()
 } | {"resent": 0, "undecided": 0, "by_clocks": 0, "classes": []}
 
@@ -203,7 +205,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
     not_read, since_ns = (figures.get(name) for name in ("not_read", "not_read_since_ns"))
     read = {"not_read": not_read, "not_read_since_ns": since_ns, "unfit": figures.get("unfit", "")}
     read |= {"failed": figures.get("failed", ()), "why": figures.get("why", "")}
-    assert headline(headline_figures(counts, places, [], Names(), shown=shown, **read, **doubts)) == said
+    assert headline(headline_figures(counts, places, [], NO_WAYS, Names(), shown=shown, **read, **doubts)) == said
 
 
 def test_each_message_is_on_one_rung_of_certainty() -> None:
@@ -247,11 +249,16 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
     places = NOWHERE | {"lost": 21, "lost_since_ns": 1_772_526_266_713_599_000, "lost_queue": "Q", "lost_queues": 2}
     places |= {"stuck": 2, "stuck_queues": 1}
     machines = ["10.20.0.123", "10.20.0.2", "10.20.0.4", "10.20.0.5"]
+    ways = NO_WAYS | {
+        "lost": (["10.20.0.2"], ["10.0.0.1"]),
+        "stuck": (["10.20.0.2", "10.20.0.4", "10.20.0.5"], ["10.0.0.1"]),
+    }
     names = Names({"10.20.0.2": "South"}, {"q": "Orders"})
     figures = headline_figures(
         {Outcome.DISPLACED: 21, Outcome.PENDING: 3},
         places,
         machines,
+        ways,
         names,
         shown=Period(),
         confirmed=0,
@@ -263,11 +270,33 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
         errors=0,
     )
     assert headline(figures) == (
-        "21 messages were lost since 2026-03-03 08:24:26 UTC, most of them to Orders (Q): 21 displaced. "
-        "2 messages are stuck, to a queue that is not named, and still at the end of the captures. "
+        "21 messages were lost since 2026-03-03 08:24:26 UTC, from 10.20.0.2 (South) to 10.0.0.1, most of them to "
+        "Orders (Q): 21 displaced. 2 messages are stuck, from 3 senders to 10.0.0.1, to a queue "
+        "that is not named, and still at the end of the captures. "
         "Go to 10.20.0.123, 10.20.0.2 (South), 10.20.0.4 and 1 more machine.\n"
         "None of 3 confirmed by the receiver. Also: 3 pending (2 of them stuck)."
     )
+
+
+@pytest.mark.parametrize(
+    ("what", "counts", "said"),
+    [
+        ("pending", {Outcome.PENDING: 3}, "No loss was seen so far, but: 3 pending since 2026-03-03 08:24:26 UTC, "),
+        ("unknown", {Outcome.UNKNOWN: 2}, "No loss was seen, but: 2 unknown since 2026-03-03 08:24:26 UTC, "),
+    ],
+)
+def test_pending_and_unknown_messages_have_a_time_a_way_and_machines_to_look_at(
+    what: str, counts: dict[str, int], said: str
+) -> None:
+    there = {"": 3, "_since_ns": 1_772_526_266_713_599_000, "_queue": "Q", "_queues": 1}
+    places = NOWHERE | {f"{what}{part}": value for part, value in there.items()}
+    ways = NO_WAYS | {what: (["10.20.0.2"], ["10.0.0.1"])}
+    none: dict[str, Any] = dict.fromkeys(("missing_bytes", "unjudged", "passing_through", "errors", "confirmed"), 0)
+    none |= {"not_read": None, "not_read_since_ns": None}
+    figures = headline_figures(counts, places, ["10.20.0.2"], ways, Names(), shown=Period(), **none)
+    first = headline(figures).partition("\n")[0]
+    assert first.startswith(f"{said}from 10.20.0.2 to 10.0.0.1, to Q.")
+    assert first.endswith("Go to 10.20.0.2.")
 
 
 def test_a_report_of_a_session_that_is_not_there_is_wrong_use() -> None:

@@ -29,11 +29,15 @@ SITUATIONS = {
             "5 messages were never acknowledged",
             r"to DIRECT=OS:hub\private$\nosuch",
             "Go to 10.1.0.20",
+            "Its TCP acknowledged all bytes of these connections, so the packets arrived: look",
             "whether this queue exists on 10.1.0.20",
         )
     ),
     "moved_to_new_machine": Said(
-        ("20 unknown", "another one answers", "at 10.1.0.9", "10.1.0.5 could not connect to 10.1.0.20"),
+        (
+            *("20 unknown", "another one answers", "at 10.1.0.9", "10.1.0.5 could not connect to 10.1.0.20"),
+            "40 messages of this sequence went to the old one",
+        ),
         ("60 delivered", "Nothing was lost."),
     ),
     "waiting_to_connect": Said(
@@ -44,7 +48,13 @@ SITUATIONS = {
         ("Go to 0", "missing or full"),
     ),
     "clocks_and_short_life": Said(
-        ("10 messages were lost", "the time to reach the queue ran out", "clocks"), ("missing or full", "quota")
+        (
+            "10 messages were lost",
+            "the time to reach the queue ran out",
+            "clocks",
+            "clock, 3,600 s before it was captured",
+        ),
+        ("missing or full", "quota"),
     ),
     "extension_header": Said(
         ("10 of 20 confirmed by the receiver", "9 pending, 1 awaited", "Go to 10.1.0.5"), ("lost since",)
@@ -53,6 +63,33 @@ SITUATIONS = {
         ("No loss was seen", "none of 60 confirmed by the receiver"), ("Nothing was lost", "stuck", "never ack")
     ),
 }
+
+
+HOW_SURE = {
+    "firewall_one_way": "what became of them: unknown; why: shown by captured packets",
+    "nonexistent_queue": "what became of them: unknown; why: unknown",
+    "no_right_to_send": "what became of them: confirmed by an acknowledgment; why: shown by captured packets",
+    "extension_header": "what became of them: inferred from the rules; why: inferred from the rules",
+}
+
+
+def test_the_first_line_says_from_where_to_where_since_when_and_where_to_go() -> None:
+    for name in set(SITUATIONS) - {"answers_on_another_path"}:
+        first = look.run(config(Path(), CAPTURES / f"{name}.pcap"))["headline"].partition("\n")[0]
+        assert "10.1.0.5" in first, name
+        assert "Go to 10.1.0." in first, name
+        assert " UTC" in first, name
+
+
+@pytest.mark.parametrize("name", HOW_SURE)
+def test_how_sure_outcome_and_cause_are(name: str) -> None:
+    said = for_people(look.run(config(Path(), CAPTURES / f"{name}.pcap")))
+    assert f"How sure: {HOW_SURE[name]}\n" in said
+
+
+def test_where_the_receiver_cannot_connect_the_sender_comes_first() -> None:
+    said = for_people(look.run(config(Path(), CAPTURES / "firewall_one_way.pcap")))
+    assert "What to do: Go to 10.1.0.5, the sender, and to 10.1.0.20, the receiver. " in said
 
 
 @pytest.mark.parametrize("name", SITUATIONS)

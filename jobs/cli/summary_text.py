@@ -7,7 +7,7 @@ from typing import Any
 from jobs.cli.logs import in_shell, printable
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import DELIVERED
-from udfs.replay.incidents.advice import Certainty
+from udfs.replay.incidents.advice import CauseIs, Certainty, how_sure
 
 _COLUMN = 22
 _MOST_NAMED = 6
@@ -219,12 +219,13 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
     lines = [f"{named}{which}, {_machines(incident)}, to {queues}, since {began}, {over}"]
     found = [_without_advice(sentence, incident["advice"]) for sentence in incident.get("findings", ())]
     lines.append(f"Why: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
-    places = ", ".join(map(_called, incident["go_to"]))
-    role = ", the receiver" if {one["address"] for one in incident["go_to"]} == {*incident["receivers"]} else ""
-    todo = [f"Go to {places}{role}." if places else "", incident["advice"], missing_in_words(incident.get("missing"))]
+    places = ", and to ".join(_called_by_role(one, incident) for one in incident["go_to"])
+    todo = [f"Go to {places}." if places else "", incident["advice"], missing_in_words(incident.get("missing"))]
     lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
     lines += [f"Found: {sentence}" for sentence in ([incident["explanation"], *found[1:]] if found else [])]
-    lines += [f"How sure: {Certainty[incident['certainty'].upper()].value}"] if incident.get("certainty") else []
+    if incident.get("certainty"):
+        certainties = Certainty[incident["certainty"].upper()], CauseIs[incident["cause_certainty"].upper()]
+        lines.append(f"How sure: {how_sure(*certainties)}")
     machines = [_machine(one, rules_alone=is_unanswered) for one in incident["addresses"]]
     lines += [f"Sent from {'; '.join(machines)}"] if machines else []
     if accepted := incident.get("accepted_from"):
@@ -316,6 +317,15 @@ def _machines(incident: Mapping[str, Any]) -> str:
 def _called(machine: Mapping[str, Any]) -> str:
     """Returns an address or a GUID with its name."""
     return f"{machine['address']} ({machine['name']})" if machine.get("name") else str(machine["address"])
+
+
+def _called_by_role(machine: Mapping[str, Any], incident: Mapping[str, Any]) -> str:
+    """Returns an address with its name and, where it sent or received messages of an incident alone, its role."""
+    senders = [one["address"] for one in incident["addresses"]]
+    roles = [
+        role for role, own in (("sender", senders), ("receiver", incident["receivers"])) if own == [machine["address"]]
+    ]
+    return ", the ".join([_called(machine), *roles])
 
 
 def _machine(sender: Mapping[str, Any], *, rules_alone: bool) -> str:

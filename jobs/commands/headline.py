@@ -33,6 +33,12 @@ TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
 """Outcomes of messages that an acknowledgment could confirm."""
 _MACHINES = 3
 """Machines that the headline names."""
+_FEW = 2
+"""Senders or receivers that it names; more are counted."""
+
+
+Way = tuple[Sequence[str], Sequence[str]]
+"""Addresses of senders, and of receivers."""
 
 
 class Figure(NamedTuple):
@@ -67,9 +73,11 @@ class Figures(NamedTuple):
     """Messages that are pending or awaited, where none is lost, stuck or never acknowledged."""
     beside: list[Figure]
     lost_where: str
-    """Since when and to which queue, in the words of `where`."""
+    """Since when, from where to where and to which queue, in the words of `where`."""
     stuck_where: str
     unacknowledged_where: str
+    waiting_where: str
+    doubts_where: str
     resent: str
     """Says whether their sender still sends the messages that were never acknowledged."""
     sure: str
@@ -110,21 +118,42 @@ def period(first_ns: int, last_ns: int) -> str:
     return f"{first.removesuffix(' UTC')} to {time if first.startswith(day) else last}"
 
 
-def where(places: Mapping[str, Any], what: str, names: Names) -> str:
-    """Returns since when messages have a fate, `what`, and to which queue the most: of `messages.places`."""
+def where(places: Mapping[str, Any], ways: Mapping[str, Way], what: str, names: Names) -> str:
+    """Returns since when messages have a fate, `what`, from which machine to which, and to which queue the most.
+
+    `places` are `messages.places`, `ways` those of `ways_of_harm`.
+    """
     since, queue, queues = (places[f"{what}_{part}"] for part in ("since_ns", "queue", "queues"))
     if not places[what]:
         return ""
     name, queue = names.queue(queue), queue or "a queue that is not named"
     called = f"{name} ({queue})" if name else queue
     many = "most of them " if queues > 1 else ""
-    return f"{f' since {second(since)}' if since is not None else ''}, {many}to {called}"
+    senders, receivers = ways[what]
+    way = (
+        f", from {_machines(senders, 'sender', names)} to {_machines(receivers, 'receiver', names)}"
+        if senders and receivers
+        else ""
+    )
+    return f"{f' since {second(since)}' if since is not None else ''}{way}, {many}to {called}"
+
+
+def _machines(addresses: Sequence[str], role: str, names: Names) -> str:
+    """Returns one machine with its name, or two; of more, how many there are."""
+    few = len(addresses) <= _FEW
+    return " and ".join(_called(one, names) for one in addresses) if few else counted(len(addresses), role)
+
+
+def _called(machine: str, names: Names) -> str:
+    name = names.queue_manager(machine)
+    return f"{machine} ({name})" if name else machine
 
 
 def headline_figures(
     outcomes: Mapping[str, int],
     places: Mapping[str, Any],
     machines: Sequence[str],
+    ways: Mapping[str, Way],
     names: Names,
     unread: Sequence[str] = (),
     *,
@@ -143,14 +172,14 @@ def headline_figures(
 ) -> Figures:
     """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
 
-    `outcomes` counts messages by outcome, `places` are `messages.places`, and `machines` those to blame, the worst
-    first; `unread` says of captures which frames were not read; `shown` is what the captures show; `confirmed` counts
-    delivered messages that an acknowledgment confirms; `not_read` those that are accepted and not read yet, since then,
-    None where that is not reported; `unjudged` are transactional messages without a verdict that were not
-    `passing_through`; `errors` are findings of that severity. `unfit` is a sentence on captures from which nothing
-    could be judged: then it is said in place of all doubts. `failed` are sentences on machines that could not connect:
-    the first comes first where no message was judged, and `why` says in which situation that is. `cause` says
-    why the receiver of the worst incident acknowledged nothing.
+    `outcomes` counts messages by outcome, `places` are `messages.places`, `machines` those to blame, the worst first,
+    and `ways` those of `ways_of_harm`; `unread` says of captures which frames were not read; `shown` is what the
+    captures show; `confirmed` counts delivered messages that an acknowledgment confirms; `not_read` those that are
+    accepted and not read yet, since then, None where that is not reported; `unjudged` are transactional messages
+    without a verdict that were not `passing_through`; `errors` are findings of that severity. `unfit` is a sentence on
+    captures from which nothing could be judged: then it is said in place of all doubts. `failed` are sentences on
+    machines that could not connect: the first comes first where no message was judged, and `why` says in which
+    situation that is. `cause` says why the receiver of the worst incident acknowledged nothing.
     """
     stuck, undecided = places["stuck"], places["undecided"]
     doubts = (
@@ -180,10 +209,10 @@ def headline_figures(
     in_doubt = Figure(undecided, "more lost, of which nothing compares the clocks, so whose is not known", "unknown")
     is_bad = bool(lost or stuck or unacknowledged)
     also = (in_doubt, *doubts[:-1], *waiting, *beside) if is_bad else beside
-    lost_where, stuck_where, unacknowledged_where = (
-        where(places, what, names) for what in ("lost", "stuck", "unacknowledged")
+    lost_where, stuck_where, unacknowledged_where, waiting_where, doubts_where = (
+        where(places, ways, what, names) for what in ("lost", "stuck", "unacknowledged", "pending", "unknown")
     )
-    called = [f"{one} ({name})" if (name := names.queue_manager(one)) else one for one in machines[:_MACHINES]]
+    called = [_called(one, names) for one in machines[:_MACHINES]]
     more = len(machines) - _MACHINES
     to_go = ", ".join(called) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
     nothing_judged = (
@@ -202,6 +231,8 @@ def headline_figures(
         lost_where,
         stuck_where,
         unacknowledged_where,
+        waiting_where,
+        doubts_where,
         _resent(places["resent"], unacknowledged),
         _sure(
             shown,
@@ -299,10 +330,11 @@ def nothing_lost(figures: Figures) -> str:
         besides = f" In doubt: {_list(figures.doubts)}." if figures.doubts else ""
         return f"{figures.nothing_judged}{besides}"
     if figures.doubts:
-        return f"No loss was seen, but: {_list([*figures.doubts, *figures.waiting])}."
+        at = figures.doubts_where or figures.waiting_where
+        return f"No loss was seen, but: {_list([*figures.doubts, *figures.waiting])}{at}."
     if figures.waiting:
         so_far = "Nothing was lost" if figures.confirmed else "No loss was seen"
-        return f"{so_far} so far, but: {_list(figures.waiting)}. {WAITS}"
+        return f"{so_far} so far, but: {_list(figures.waiting)}{figures.waiting_where}. {WAITS}"
     if figures.confirmed:
         return "Nothing was lost."
     return f"No loss was seen, and no refusal. {UNCONFIRMED}"

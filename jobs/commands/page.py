@@ -36,6 +36,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         {outcome: numbers[count_column(outcome)] for outcome in Outcome},
         rows["places"],
         rows["machines"],
+        rows["ways"],
         names,
         unread_frames(few["captures"]),
         shown=Period(*rows["captured"], *(rows["of_sessions"][name] for name in ("senders", "queues"))),

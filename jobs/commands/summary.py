@@ -26,7 +26,7 @@ from udfs.frames.engine import Engine, T
 from udfs.replay.fitness.amiss import cut_short
 from udfs.replay.fitness.counts import with_amiss
 from udfs.replay.fitness.nothing import why_nothing
-from udfs.replay.incidents.advice import certainty_of, in_short, machines_of
+from udfs.replay.incidents.advice import certainty_of, certainty_of_cause, in_short, machines_of
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.replay.words import one_or_many
 from udfs.report.findings import found_alone, sentences_by_incident
@@ -44,6 +44,7 @@ from udfs.report.summary import (
     sums_of_sessions,
     unread_frames,
     unrepaired_incidents,
+    ways_of_harm,
 )
 
 _NAMED = 20
@@ -133,6 +134,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         outcomes,
         where,
         machines_to_blame(incidents),
+        ways_of_harm(incidents),
         names or Names(),
         unread_frames(few["captures"]),
         shown=shown,
@@ -227,6 +229,7 @@ def _told(incident: Row, accepted: Mapping[str, Row], proof: Rows) -> Row:
         "ended_at": _second(incident["ended_ns"]),
         "addresses": addresses,
         "certainty": certainty_of(incident).name.lower(),
+        "cause_certainty": certainty_of_cause(incident).name.lower(),
         "go_to": [{"address": one} for one in machines_of(incident)],
         "proof": [
             {name: packet[name] for name in ("role", "label", "uri", "frame_number", "stream_id")}

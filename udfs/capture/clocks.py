@@ -3,7 +3,8 @@
 Each interface of each section of a pcapng file has its own clock: of two interfaces, or of files joined by `cat`, one
 does not step back because its records stand behind those of the other. A file of the older format names no interface.
 Its records come from several clocks if the stretches between the steps cover the same time almost twice: one clock
-does that only if it is set back by as long as the capture ran before and runs after that. A clock that is again
+does that only if it is set back by as long as the capture ran before and runs after that. So they do if each stretch
+begins at the time of the first record: one clock does that only if it is set back to when the capture began. A clock that is again
 where it was one record later was wrong, or read wrong, for one record only.
 
 Where records of several clocks do not stand in the order of their times, these tell their order (`Clocks.by_time`).
@@ -23,6 +24,8 @@ _MOST_STEPS = 1_000
 _FARTHEST_NS = -EARLIEST_NS
 _COVERED = 1.75
 """Stretches that cover a time more often than this are of several clocks."""
+_SAME_BEGIN_NS = 100_000_000
+"""Stretches that begin no farther apart are of several clocks, however short some are."""
 
 
 class _Step(NamedTuple):
@@ -54,14 +57,17 @@ class _Clock:
         self._number = number
         self._first_ns = self._least_ns = self._most_ns = time_ns
         self._back_ns = 0  # sum of the steps back
+        self._begins_again = True  # every step went back to the first time
         self._held: tuple[int, int] | None = None  # the last record: only the next one tells whether it undoes a step
         self._before_ns = time_ns  # the time before that
 
     @property
     def is_several(self) -> bool:
         """Tells whether its records have two or more clocks, which nothing names."""
+        if not self._back_ns:
+            return False
         covered = self._before_ns - self._first_ns + self._back_ns
-        return bool(self.steps) and covered > _COVERED * (self._most_ns - self._least_ns)
+        return self._begins_again or covered > _COVERED * (self._most_ns - self._least_ns)
 
     @property
     def has_stepped(self) -> bool:
@@ -96,6 +102,7 @@ class _Clock:
         is_undone = next_ns > before_ns - _LEAST_STEP_NS
         if not is_undone:
             self._back_ns -= step_ns
+            self._begins_again = self._begins_again and abs(time_ns - self._first_ns) < _SAME_BEGIN_NS
         if len(self.steps) <= _MOST_STEPS:
             self.steps.append(_Step(frame, step_ns, before_ns, self._number, is_undone))
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal
+from functools import lru_cache
 
 from schemas.wire import MessageClass
 
@@ -36,6 +37,7 @@ def known(value: object) -> object:
     return "unknown" if value is None else value
 
 
+@lru_cache(maxsize=1_000)
 def tx_sequence(tx_sequence_id: int | Decimal) -> str:
     """Returns a TxSequenceID as its time stamp in UTC and its ordinal: "2026-03-02T07:59:41Z#3"."""
     second, ordinal = divmod(int(tx_sequence_id), 1 << 32)

@@ -44,7 +44,7 @@ LIST_OF = {outcome.value: name for name, shown in LISTS.items() for outcome in s
 ACCEPTED = "accepted"
 """The list of the messages that were accepted where numbers were used twice; also their `outcome`."""
 QUEUE = ["source_queue_manager", "destination_queue"]
-_HARM = ("lost", "stuck", "unacknowledged")
+_HARM = ("lost", "stuck", "unacknowledged", "pending", "unknown")
 _MACHINE = ["source_queue_manager", "address"]
 _NOT_ACCEPTED = (Shows.REFUSED.value, Shows.DUPLICATE.value, Shows.NOT_JUDGED.value)
 _WITNESS = schema_of(OUTCOMES.arrow)["witness"]
@@ -68,18 +68,19 @@ def with_fate(verdicts: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
 
 @derives(tuple(QUEUE))
 def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Returns per sender and queue how many messages are `lost`, `stuck` or `unacknowledged`, and their `…_since`.
+    """Returns per sender and queue how many messages are `lost`, `stuck`, `unacknowledged`, `pending` or `unknown`.
+
+    `…_since` says since when. Awaited messages are `pending`, too, and contradicted ones `unknown`.
 
     `resent` counts the unacknowledged ones that their sender still sends, `undecided` those that were lost although
     nothing tells which, and `by_clocks` the messages whose outcome depends on clocks that nothing compares. `classes`
     are those of the FinalAcks that say why messages were refused.
     """
-    is_unacknowledged = has_outcome([Outcome.UNACKNOWLEDGED])
-    outcomes = outcomes.with_columns(unacknowledged=is_unacknowledged)
+    outcomes = outcomes.with_columns(
+        *(has_outcome(LISTS[name]).alias(name) for name in ("unacknowledged", "pending", "unknown"))
+    )
     return outcomes.group_by(QUEUE).agg(
-        pl.col("numbers").filter("lost").sum().alias("lost"),
-        count_if("stuck").alias("stuck"),
-        count_if("unacknowledged").alias("unacknowledged"),
+        *(pl.col("numbers").filter(name).sum().alias(name) for name in _HARM),
         count_if(pl.col("next_resend_at").is_not_null()).alias("resent"),
         undecided().alias("undecided"),
         count_if(pl.col("contenders").is_not_null()).alias("by_clocks"),
@@ -100,9 +101,9 @@ def summed_harm(queues: pl.DataFrame, *by: str) -> pl.DataFrame:
 def places(queues: pl.DataFrame) -> Row:
     """Returns since when messages are lost (`lost_since_ns`) and to which queue the most (`lost_queue`).
 
-    `lost` is their number, `lost_queues` the number of queues. The same of the messages that are `stuck` and
-    `unacknowledged`; of the latter, those that are still `resent`; `undecided` and `by_clocks`. `classes` are those of
-    refusals.
+    `lost` is their number, `lost_queues` the number of queues. The same of the messages that are `stuck`,
+    `unacknowledged`, `pending` and `unknown`; of the unacknowledged, those that are still `resent`; `undecided` and
+    `by_clocks`. `classes` are those of refusals.
     `queues` are rows of `harm_by_queue`.
     """
     of_queue = summed_harm(queues, "destination_queue")

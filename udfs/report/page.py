@@ -37,7 +37,7 @@ from udfs.report.messages import (
 from udfs.report.period import Steps, begin_of_last_run, captured, steps
 from udfs.report.rows import in_period, with_nanoseconds
 from udfs.report.sessions import caveats, coverage, damages, ranked_sessions
-from udfs.report.summary import machines_to_blame, sums_of_sessions
+from udfs.report.summary import machines_to_blame, sums_of_sessions, ways_of_harm
 
 Tables = Mapping[str, pl.DataFrame]
 """Rows of gold tables, by the names of the tables."""
@@ -181,6 +181,7 @@ def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame
         "places": places(sums["queues"]),
         "accepted": accepted_by_sender(chosen.incidents, accepted),
         "machines": machines_to_blame(chosen.incidents),
+        "ways": ways_of_harm(chosen.incidents),
         "caveats": caveats(chosen.streams, tables["books"]),
     }
 

@@ -24,6 +24,15 @@ _NAMED_CAPTURES = 20
 """Captures that a summary names for frames that were not read."""
 _BESIDE = (NotJudged.HTTP.value, NotJudged.MULTICAST.value, NotJudged.RPC.value)
 """Traffic in which packets of the binary protocol cannot hide."""
+_HARM = {
+    "lost": "lost_messages",
+    "stuck": "stuck_messages",
+    "unacknowledged": "unacknowledged",
+    "pending": "pending",
+    "unknown": "unknown",
+}
+"""The words for what may have become of messages, and the columns of INCIDENTS that count them."""
+_IS_UNREPAIRED = pl.col("outcome") != IncidentOutcome.REPAIRED.value
 _PORT = f"^({TCP_PORT}|{MSMQ_ON_PORT})"
 _CALLED = {
     NotJudged.IPSEC.value: "IPsec",
@@ -87,19 +96,34 @@ def newest_captures(captures: pl.DataFrame) -> Row:
 
 
 def machines_to_blame(incidents: pl.DataFrame) -> list[str]:
-    """Returns `machines_of` the incidents with harm, the worst first: messages lost, stuck, or never acknowledged.
+    """Returns `machines_of` the incidents with messages lost, stuck, or never acknowledged, the worst first.
 
-    A receiver that was replaced is one, too.
+    A receiver that was replaced is one, too. Without any, these are machines of incidents that were not repaired.
     """
     is_harm = pl.any_horizontal(pl.col("lost_messages", "stuck_messages", "unacknowledged") > 0)
     harm = incidents.filter(is_harm | (pl.col("cause") == Cause.RECEIVER_REPLACED.value))
-    return list(dict.fromkeys(one for row in worst_incidents(harm, harm.height).to_dicts() for one in machines_of(row)))
+    told = harm if harm.height else incidents.filter(_IS_UNREPAIRED)
+    return list(dict.fromkeys(one for row in worst_incidents(told, told.height).to_dicts() for one in machines_of(row)))
+
+
+def ways_of_harm(incidents: pl.DataFrame) -> dict[str, tuple[list[str], list[str]]]:
+    """Returns the addresses of senders and of receivers of the messages that are lost, stuck and so on, by that word.
+
+    Of senders, those that are named by incidents with such messages; of lost ones, those that lost some.
+    """
+    found = {}
+    for word, column in _HARM.items():
+        rows = incidents.filter(pl.col(column) > 0).select("senders", "receivers").to_dicts()
+        sent = [one for row in rows for one in row["senders"]]
+        losing = [one for one in sent if one["lost"]] if word == "lost" else []
+        senders = {one["address"] for one in losing or sent if one["address"]}
+        found[word] = sorted(senders), sorted({one for row in rows for one in row["receivers"]})
+    return found
 
 
 def unrepaired_incidents(incidents: pl.DataFrame) -> Rows:
     """Returns the rows of `worst_incidents` that a summary tells: those that were not repaired."""
-    unrepaired = incidents.filter(pl.col("outcome") != IncidentOutcome.REPAIRED.value)
-    return worst_incidents(unrepaired, _WORST_INCIDENTS).to_dicts()
+    return worst_incidents(incidents.filter(_IS_UNREPAIRED), _WORST_INCIDENTS).to_dicts()
 
 
 def unread_frames(captures: pl.DataFrame) -> list[str]:

@@ -91,9 +91,9 @@ def cannot_connect(
     else:
         worked = f"Connections work again: the last one ended at {utc(worked_at)}."
     sentence = (
-        f"{client} could not connect to {server}: {causes}, from {utc(found_at)} to {utc(last_at)}. {worked} Look for "
-        f"a firewall that stops {client} on the way to {server}, a name that means another address, and whether "
-        f"Message Queuing runs on {server} and listens."
+        f"{client} could not connect to {server}: {causes}, from {utc(found_at)} to {utc(last_at)}. {worked} Go to "
+        f"{server}: look whether Message Queuing runs there and listens, and for a firewall that stops {client} on the "
+        f"way to it. On {client}, look which address the name means."
     )
     severity = Severity.ERROR if explains else Severity.WARNING if lately else Severity.INFO
     return FindingText(FindingKind.CANNOT_CONNECT, severity, sentence, [key])
@@ -178,6 +178,7 @@ def receiver_replaced(
     guid_before: str,
     reached: str,
     reached_before: str,
+    messages_before: int,
     found_at: datetime | None,
     last_at: datetime | None,
     first_key: str,
@@ -187,7 +188,8 @@ def receiver_replaced(
     """A sequence that went on at another queue manager, `guid`, after the last message to `guid_before`."""
     sentence = (
         f"{from_address} sent to queue manager {guid_before} at {reached_before} until {utc(last_at)}; since "
-        f"{utc(found_at)} another one answers, {guid} at {reached}. The new one does not know what the old one took."
+        f"{utc(found_at)} another one answers, {guid} at {reached}. The new one does not know what the old one took: "
+        f"{counted(messages_before, 'message')} of this sequence went to the old one, and may still be there."
     )
     return FindingText(FindingKind.RECEIVER_REPLACED, Severity.ERROR, sentence, [first_key, key])
 
@@ -217,13 +219,32 @@ def acknowledgment_fell(
 
 
 def never_answered(
-    *, messages: int, from_address: str, to_address: str, destination_queue: str | None, key: str, **_: object
+    *,
+    messages: int,
+    from_address: str,
+    to_address: str,
+    destination_queue: str | None,
+    untaken_bytes: int | None,
+    key: str,
+    **_: object,
 ) -> FindingText:
-    """Messages of a sequence that their receiver never acknowledged, for no cause that the captures show."""
+    """Messages of a sequence that their receiver never acknowledged, for no cause that the captures show.
+
+    Its TCP never acknowledged `untaken_bytes` of the connections; None where its TCP was not captured.
+    """
+    queue = f"whether this queue exists on {to_address} and is transactional"
+    if untaken_bytes is None:
+        look = f"Look {queue}, and whether the path drops large packets."
+    elif untaken_bytes:
+        look = (
+            f"Its TCP did not acknowledge {counted(untaken_bytes, 'byte')} of these connections either: look whether "
+            f"the path drops large packets, and {queue}."
+        )
+    else:
+        look = f"Its TCP acknowledged all bytes of these connections, so the packets arrived: look {queue}."
     sentence = (
         f"{to_address} never acknowledged {counted(messages, 'message')} from {from_address} to "
-        f"{destination_queue or 'a queue that is not named'}, neither with an OrderAck nor with a FinalAck. Look "
-        f"whether this queue exists on {to_address} and is transactional, and whether the path drops large packets."
+        f"{destination_queue or 'a queue that is not named'}, neither with an OrderAck nor with a FinalAck. {look}"
     )
     return FindingText(FindingKind.NEVER_ANSWERED, Severity.ERROR, sentence, [key])
 

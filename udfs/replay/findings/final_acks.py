@@ -4,6 +4,12 @@ from collections.abc import Mapping
 
 from schemas.wire import MessageClass
 
+TIME_OUTS = (
+    MessageClass.MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT,
+    MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT,
+    MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT_AT_SENDER,
+)
+"""The classes that say that a time ran out, which is reckoned from the sender's clock."""
 _READ = "Look whether an application reads the queue, or allow more time."
 _SIGNED = "Compare certificates and cryptographic providers of sender and receiver."
 _CAUSES: Mapping[int, tuple[str, str]] = {

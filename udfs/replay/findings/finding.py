@@ -53,6 +53,15 @@ class Message(NamedTuple):
     gap_size: int
     ack_latency_ms: float | None
     final_ack_class: int | None
+    sent_at: datetime | None
+    """When it was sent, by its sender's clock, to the second."""
+
+    @property
+    def age_s(self) -> int | None:
+        """Returns how many whole seconds lie between its SentTime and its capture, by two clocks; None if not known."""
+        if self.found_at is None or self.sent_at is None:
+            return None
+        return int((self.found_at - self.sent_at).total_seconds())
 
 
 class Role(StrEnum):

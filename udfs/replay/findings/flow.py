@@ -94,7 +94,7 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
         facts.acknowledged_elsewhere: elsewhere,
         facts.closed_by_receiver: closed,
         facts.receiver_replaced: replaced,
-        facts.never_answered: unexplained(doubted, failures, elsewhere, closed, replaced),
+        facts.never_answered: unexplained(few["streams"], ends, doubted, failures, elsewhere, closed, replaced),
         facts.acknowledgment_fell: fallen_in_scopes(few["fallen"], few["tallies"], doubted),
         facts.window_stalled: window_stalled(few["stalls"], few["answering"]),
         facts.several_receivers: several_receivers(few["flows"], ends, few["tallies"]),

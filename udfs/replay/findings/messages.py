@@ -13,7 +13,7 @@ from schemas.wire import (
     RESEND_INTERVALS_S,
     MessageClass,
 )
-from udfs.replay.findings.final_acks import advice_on, reason_of
+from udfs.replay.findings.final_acks import TIME_OUTS, advice_on, reason_of
 from udfs.replay.findings.finding import Found, Role, Rule
 from udfs.replay.order.watched import is_overdue
 from udfs.replay.words import all_counted, class_name, number_range, one_or_many, tenths, whole
@@ -116,10 +116,11 @@ def _contradicted(found: Found) -> str:
 
 
 def _as_final_acks_say(found: Found) -> str:
-    final = found.first.final_ack_class or 0
+    final, age_s = found.first.final_ack_class or 0, found.first.age_s
+    sent = f", sent, by its sender's clock, {age_s:,} s before it was captured" if final in TIME_OUTS and age_s else ""
     return (
         f"as {found.one_or_many('a FinalAck says', 'FinalAcks say')}: {reason_of(final)} ({class_name(final)}). "
-        f"{found.first_is}. {advice_on(final)}"
+        f"{found.first_is}{sent}. {advice_on(final)}"
     )
 
 

@@ -174,12 +174,13 @@ def replaced_receivers(tallies: pl.DataFrame, ends: pl.DataFrame, doubted: pl.Da
             pl.max("last_captured_ns"),
             pl.last("reached"),
             key_at("stream_id", "first_offset").sort_by("first_ns").first().alias("part_key"),
+            pl.col("messages").sum(),
         )
     )
     before = parts.rename(
         {
             name: f"{name}_before"
-            for name in ("scope_key", "guid", "first_ns", "last_captured_ns", "reached", "part_key")
+            for name in ("scope_key", "guid", "first_ns", "last_captured_ns", "reached", "part_key", "messages")
         }
     )
     found = (
@@ -198,6 +199,7 @@ def replaced_receivers(tallies: pl.DataFrame, ends: pl.DataFrame, doubted: pl.Da
             "guid_before",
             "reached",
             "reached_before",
+            "messages_before",
             messages=pl.lit(2, pl.Int64),
             found_at=timestamp(pl.col("first_ns")),
             last_at=timestamp(pl.col("last_captured_ns_before")),
@@ -207,16 +209,36 @@ def replaced_receivers(tallies: pl.DataFrame, ends: pl.DataFrame, doubted: pl.Da
     )
 
 
-def unexplained(doubted: pl.DataFrame, *explained: pl.DataFrame) -> pl.DataFrame:
-    """Returns rows for `never_answered`, one per sequence with unacknowledged messages that nothing else explains."""
+def unexplained(
+    streams: pl.DataFrame, ends: pl.DataFrame, doubted: pl.DataFrame, *explained: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns rows for `never_answered`, one per sequence with unacknowledged messages that nothing else explains.
+
+    `untaken_bytes` are those of its session's connections that the receiver's TCP never acknowledged; null where its
+    TCP was not captured.
+    """
     known = pl.concat(rows.select(SEQUENCE).drop_nulls() for rows in explained)
     waiting = _unacknowledged(doubted)
-    return waiting.filter(~are_in(waiting, known)).select(
-        *_PLACE_OF_FINDING,
-        *_MACHINES,
-        "key",
-        messages="unacknowledged",
-        found_at=timestamp(pl.col("since_ns")),
+    counting = ends.filter(pl.col("copy_of").is_null()).select("stream_id", "session_id")
+    untaken = (pl.col("recovered_bytes") + pl.col("missing_bytes") - pl.col("acked_bytes")).clip(0)
+    taken = (
+        streams.select("stream_id", "acked_bytes", "recovered_bytes", "missing_bytes")
+        .drop_nulls("acked_bytes")
+        .join(counting, on="stream_id")
+        .group_by("session_id")
+        .agg(untaken.sum().alias("untaken_bytes"))
+    )
+    return (
+        waiting.filter(~are_in(waiting, known))
+        .join(taken, on="session_id", how="left")
+        .select(
+            *_PLACE_OF_FINDING,
+            *_MACHINES,
+            "key",
+            "untaken_bytes",
+            messages="unacknowledged",
+            found_at=timestamp(pl.col("since_ns")),
+        )
     )
 
 

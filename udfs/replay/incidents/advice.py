@@ -44,6 +44,14 @@ class Certainty(StrEnum):
     UNKNOWN = "unknown"
 
 
+class CauseIs(StrEnum):
+    """Lists how sure the cause of an incident is."""
+
+    SHOWN = "shown by captured packets"
+    INFERRED = "inferred from the rules"
+    UNKNOWN = "unknown"
+
+
 class _About(NamedTuple):
     """Holds what there is to say of a cause."""
 
@@ -88,8 +96,8 @@ _ABOUT: Mapping[Cause, _About] = {
     Cause.CANNOT_CONNECT: _About(
         (Kind.CANNOT_CONNECT,),
         "The receiver of {} could not connect to the sender, so that its acknowledgments did not arrive",
-        "Look at the firewall between the two, in the direction from the receiver to the sender, and whether Message "
-        "Queuing listens on the sender.",
+        "Look whether Message Queuing listens on the sender, and at the firewall between the two, in the direction "
+        "from the receiver to the sender.",
     ),
     Cause.ACKNOWLEDGED_ELSEWHERE: _About(
         (Kind.ACKNOWLEDGED_ELSEWHERE,),
@@ -120,8 +128,8 @@ _ABOUT: Mapping[Cause, _About] = {
     Cause.NEVER_ANSWERED: _About(
         (Kind.NEVER_ANSWERED,),
         "The receiver never acknowledged messages of {}",
-        "Look on the receiver whether the queue exists and is transactional, and at its event log. If TCP sends "
-        "large packets again and again, look for a path that drops them: a tunnel, or a firewall that drops ICMP. The "
+        "Look on the receiver whether the queue exists and is transactional, and at its event log. If its TCP did not "
+        "take the bytes, look for a path that drops large packets: a tunnel, or a firewall that drops ICMP. The "
         "messages should still be in the sender's outgoing queue.",
     ),
     Cause.CONTRADICTED: _About(
@@ -168,11 +176,23 @@ _ABOUT: Mapping[Cause, _About] = {
 }
 CAUSE_OF = {shown: cause for cause, about in _ABOUT.items() for shown in about.shown_by}
 _AT_RECEIVER = (
-    *(Cause.REFUSED_FOR_CAUSE, Cause.CANNOT_CONNECT, Cause.ACKNOWLEDGED_ELSEWHERE, Cause.CLOSED_BY_RECEIVER),
+    *(Cause.REFUSED_FOR_CAUSE, Cause.ACKNOWLEDGED_ELSEWHERE, Cause.CLOSED_BY_RECEIVER),
     *(Cause.RECEIVER_REPLACED, Cause.ACKNOWLEDGMENT_FELL, Cause.NEVER_ANSWERED),
     *(Cause.CONTRADICTED, Cause.CAPTURE_INCOMPLETE),
 )
 """Causes of which the receiver's machine tells more than the sender's."""
+_SURE = {
+    **dict.fromkeys(
+        (
+            *(Cause.REFUSED_FOR_CAUSE, Cause.NUMBER_REUSED, Cause.CANNOT_CONNECT, Cause.ACKNOWLEDGED_ELSEWHERE),
+            *(Cause.CLOSED_BY_RECEIVER, Cause.RECEIVER_REPLACED, Cause.ACKNOWLEDGMENT_FELL),
+            *(Cause.CAPTURE_INCOMPLETE, Cause.NOT_READ),
+        ),
+        CauseIs.SHOWN,
+    ),
+    **dict.fromkeys((Cause.NEVER_ANSWERED, Cause.CONTRADICTED, Cause.OTHER), CauseIs.UNKNOWN),
+}
+"""How sure causes are; others are inferred from the rules."""
 
 
 def sentence_of(
@@ -261,18 +281,31 @@ def certainty_of(incident: Mapping[str, Any]) -> Certainty:
     return Certainty.INFERRED
 
 
+def certainty_of_cause(incident: Mapping[str, Any]) -> CauseIs:
+    """Returns how sure it is why the incident of a row of INCIDENTS happened."""
+    return _SURE.get(Cause(incident["cause"]), CauseIs.INFERRED)
+
+
+def how_sure(outcome: Certainty, cause: CauseIs) -> str:
+    """Returns in one line how sure outcome and cause of an incident are."""
+    return f"what became of them: {outcome.value}; why: {cause.value}"
+
+
 def machines_of(incident: Mapping[str, Any]) -> list[str]:
     """Returns where an operator has to go about a row of INCIDENTS: addresses, or a GUID where none is known.
 
-    That is the suspected copy, or else the sender or the receiver; nowhere if all is repaired.
+    That is the suspected copy, or else the sender or the receiver; where the receiver cannot connect to the sender,
+    the sender and then the receiver; nowhere if all is repaired.
     """
     if incident["outcome"] == IncidentOutcome.REPAIRED:
         return []
+    receivers = incident["receivers"] or [incident["session_id"].rpartition("->")[2]]
     if incident["cause"] in _AT_RECEIVER:
-        return incident["receivers"] or [incident["session_id"].rpartition("->")[2]]
+        return receivers
     senders = incident["senders"]
     suspected = [one["address"] for one in senders if one["suspected"]]
-    return suspected or [one["address"] for one in senders] or [incident["source_queue_manager"]]
+    at_sender = suspected or [one["address"] for one in senders] or [incident["source_queue_manager"]]
+    return [*at_sender, *receivers] if incident["cause"] == Cause.CANNOT_CONNECT else at_sender
 
 
 def _send_again(senders: Sequence[Mapping[str, Any]]) -> str:

@@ -145,11 +145,6 @@ class Arrival(NamedTuple):
         return self.previous if 0 < self.previous < self.number else None
 
     @property
-    def skips_from(self) -> int | None:
-        """Returns the number after which all before its own were skipped, by its previous number or its counted gap."""
-        return min((low for low in (self.names_before, self.gap_begins) if low is not None), default=None)
-
-    @property
     def may_hide_others(self) -> bool:
         """Returns whether bytes are missing, or the state is assumed, between it and what set the state before it."""
         return self.behind_gap or self.assumed or self.accepted is None

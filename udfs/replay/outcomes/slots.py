@@ -43,10 +43,25 @@ class Above:
     """The first arrival in the last slot; None for a run of plain ones."""
     skip: Arrival | None = None
     """The arrival that says that numbers below it were skipped; of several, the one that reaches lowest."""
+    skips_from: int = 0
+    """The number after which it says so."""
     gap_begins: int | None = None
     """The number below the lowest counted gap."""
     sent_to: int = 0
     """The highest number of which a message says that it was sent."""
+
+    def add(self, arrival: Arrival) -> None:
+        """Learns what an arrival says of the numbers below its own."""
+        named, gap = arrival.names_before, arrival.gap_begins
+        self.sent_to = max(self.sent_to, named or 0)
+        if gap is not None and (self.gap_begins is None or gap < self.gap_begins):
+            self.gap_begins = gap
+        skips_from = min((low for low in (named, gap) if low is not None), default=None)
+        if skips_from is None:
+            return
+        lowest = self.skip and (self.skips_from, self.skip.replay_order)
+        if lowest is None or (skips_from, arrival.replay_order) < lowest:
+            self.skip, self.skips_from = arrival, skips_from
 
 
 def _explain_scope(arrivals: Iterator[Arrival]) -> Iterator[Row]:
@@ -61,15 +76,14 @@ def _explain_scope(arrivals: Iterator[Arrival]) -> Iterator[Row]:
                 above.slot, above.sent_to = None, max(above.sent_to, plain_to - 1)
                 continue
             moving = next((arrival for arrival in slot if arrival.moves), None)
-            is_skipped = above.skip is not None and (above.skip.skips_from or 0) < number
-            skipping = [one for one in (above.skip, *slot) if one is not None and one.skips_from is not None]
+            is_skipped = above.skip is not None and above.skips_from < number
             above.slot = slot[0]
-            above.passed_by = min(filter(None, (above.passed_by, moving)), key=attrgetter("replay_order"), default=None)
-            above.skip = min(skipping, key=attrgetter("skips_from", "replay_order"), default=None)
-            above.sent_to = max(above.sent_to, *(arrival.names_before or 0 for arrival in slot))
-            yield from map(_message_row, Slot(slot, above.passed_by, above.gap_begins, is_skipped=is_skipped).messages)
-            begins = (above.gap_begins, *(arrival.gap_begins for arrival in slot))
-            above.gap_begins = min((one for one in begins if one is not None), default=None)
+            if moving and (above.passed_by is None or moving.replay_order < above.passed_by.replay_order):
+                above.passed_by = moving
+            gaps_above = above.gap_begins
+            for arrival in slot:
+                above.add(arrival)
+            yield from map(_message_row, Slot(slot, above.passed_by, gaps_above, is_skipped=is_skipped).messages)
         yield from _unseen(0, above)
 
 
@@ -88,9 +102,9 @@ def _unseen(seen_to: int, above: Above) -> Iterator[Row]:
     if slot.opening is not None and slot.sequence == slot.opening[0]:
         begins = max(begins, slot.opening[1] + 1)
     unskipped_to = ends
-    if above.skip is not None and above.skip.skips_from is not None:
-        unskipped_to = min(ends, above.skip.skips_from)
-        if (first := max(above.skip.skips_from + 1, begins)) <= ends:
+    if above.skip is not None:
+        unskipped_to = min(ends, above.skips_from)
+        if (first := max(above.skips_from + 1, begins)) <= ends:
             yield _run_row(first, ends, Outcome.EXPIRED_UNSEEN, above.skip, None, above.skip.captured_us)
     if slot.due is None:
         return
