@@ -4,8 +4,9 @@ Each interface of each section of a pcapng file has its own clock: of two interf
 does not step back because its records stand behind those of the other. A file of the older format names no interface.
 Its records come from several clocks if the stretches between the steps cover the same time almost twice: one clock
 does that only if it is set back by as long as the capture ran before and runs after that. So they do if each stretch
-begins at the time of the first record: one clock does that only if it is set back to when the capture began. A clock that is again
-where it was one record later was wrong, or read wrong, for one record only.
+begins at the time of the first record: one clock does that only if it is set back to when the capture began.
+
+A clock that is again where it was one record later was wrong, or read wrong, for one record only.
 
 Where records of several clocks do not stand in the order of their times, these tell their order (`Clocks.by_time`).
 """
