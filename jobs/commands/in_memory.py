@@ -17,6 +17,7 @@ from jobs.cli.capture_listing import (
 )
 from jobs.cli.config import Config
 from jobs.cli.spark_session import FOR_FEW_ROWS, StartingSession, session_settings
+from jobs.engines.processes import cores
 from jobs.tables import publish_lock
 from jobs.tables.publish_lock import PublishLock
 from jobs.tables.warehouse import Memory, Warehouse
@@ -26,6 +27,8 @@ from udfs.frames.engine import Row
 T = TypeVar("T")
 _WORTH_COMPILING = 64 << 20
 """Bytes of captures from which on queries are compiled."""
+_WORTH_PROCESSES = 256 << 20
+"""Bytes of captures from which on reading them in several processes takes less time than starting these."""
 
 
 def limit(warehouse: Warehouse, config: Config) -> int:
@@ -35,6 +38,11 @@ def limit(warehouse: Warehouse, config: Config) -> int:
     """
     most = most_in_memory(config.in_memory_bytes)
     return min(most, FEW_BYTES) if warehouse.needs_spark else most
+
+
+def processes(size: int) -> int:
+    """Returns how many processes of this machine read captures of so many bytes."""
+    return cores() if size >= _WORTH_PROCESSES else 1
 
 
 def fit(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp]) -> bool:

@@ -83,7 +83,9 @@ def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
     ingested = known.collect(rows=known.read(CAPTURES, *AS_INGESTED, *AS_READ))["rows"]
     again = files_if_any(config.again)
     changed = changed_files(ingested.to_dicts(), found, again)
-    engine = OnSpark(warehouse, in_memory.fit(warehouse, config, {file: found[file] for file in changed}))
+    new = {file: found[file] for file in changed}
+    size = sum(stamp.size or 0 for stamp in new.values())
+    engine = OnSpark(warehouse, in_memory.fit(warehouse, config, new), in_memory.processes(size))
     captures = flow.find_new_captures(engine, changed, config.ingest, again)
     repeated = {row["capture_id"] for row in captures if row["again"]}
     for why in _read_otherwise(ingested.filter(~pl.col("capture_id").is_in(repeated)), config):
@@ -135,7 +137,8 @@ def take_in(
         also = f", {repeated} of them read before" if repeated else ""
         progress(f"ingest: {len(captures)} new captures{also}, {size / 1e6:.1f} MB")
         read = [row["uri"] for row in captures]
-        engine = OnSpark(warehouse, 0 < in_memory.limit(warehouse, config) >= size)
+        fits = 0 < in_memory.limit(warehouse, config) >= size
+        engine = OnSpark(warehouse, fits, in_memory.processes(size))
         try:
             unchanged = partial(_require_unchanged, files, read)
             return flow.ingest(engine, rank(captures), config.ingest, unchanged, ingested_ns)

@@ -95,6 +95,8 @@ class OnSpark:
     warehouse: Warehouse
     few_bytes: bool = False
     """Whether this process reads the captures: they are few, whatever the warehouse holds."""
+    processes: int = 1
+    """How many processes of this machine read these captures."""
     handed: dict[int, tuple[pl.DataFrame, DataFrame]] = field(default_factory=dict, repr=False, compare=False)
     """The rows of this process that Spark has, by the identity of the table."""
 
@@ -133,7 +135,7 @@ class OnSpark:
         parts: int = 0,
     ) -> Rows:
         if isinstance(rows, pl.DataFrame) and (self.few_bytes or not parts):
-            return InProcess().run(rows, work, schema, by, order)
+            return InProcess(processes=self.processes).run(rows, work, schema, by, order, parts=parts)
         rows = _grouped(self.as_spark(rows), by, order)
         if parts:
             rows = rows.repartition(tasks(parts))

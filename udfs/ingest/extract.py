@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,15 +31,15 @@ def extract_splits(options: IngestOptions) -> Pass:
 
     `capture` is the capture's rank; the split is read from `cursor` on, up to byte `stop` of the file. `only` lists
     connections (36 bytes): every segment of theirs is a row, and nothing else is; null: all connections, with framed
-    runs for data in order, except in a capture that is read `by_time`.
+    runs for data in order, except in a capture that is read `by_time`. The pass can be pickled.
     """
+    return partial(_extract_all, options=options)
 
-    def run(batches: Batches) -> Batches:
-        for batch in batches:
-            for split in batch.to_pylist():
-                yield from _extract(split, options)
 
-    return run
+def _extract_all(batches: Batches, options: IngestOptions) -> Batches:
+    for batch in batches:
+        for split in batch.to_pylist():
+            yield from _extract(split, options)
 
 
 def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:

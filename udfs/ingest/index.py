@@ -5,6 +5,7 @@ split. A compressed file is read a second time, expanded, and has one split.
 """
 
 import hashlib
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,14 @@ Row = dict[str, Any]
 
 
 def index_files(options: IngestOptions) -> Pass:
-    """Turns rows (uri) into rows of INDEX, one per file."""
+    """Turns rows (uri) into rows of INDEX, one per file. The pass can be pickled."""
+    return partial(_index_all, options=options)
 
-    def run(batches: Batches) -> Batches:
-        for batch in batches:
-            for uri in batch.column("uri").to_pylist():
-                yield pa.RecordBatch.from_pylist([_index(uri, options)], INDEX)
 
-    return run
+def _index_all(batches: Batches, options: IngestOptions) -> Batches:
+    for batch in batches:
+        for uri in batch.column("uri").to_pylist():
+            yield pa.RecordBatch.from_pylist([_index(uri, options)], INDEX)
 
 
 _ETL_HINT = " A trace of pktmon or netsh must be converted first: pktmon etl2pcap FILE.etl --out FILE.pcapng."

@@ -1,0 +1,64 @@
+"""Passes that run in several processes: the rows of one process, in the same order, and errors that are not lost."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from polars.testing import assert_frame_equal
+
+from jobs.commands import in_memory
+from jobs.engines.in_process import InProcess
+from jobs.engines.processes import cores, run_apart
+from jobs.simulator import CAPTURE_PREFIX, simulate
+from schemas import staging
+from udfs.frames.rows import Batches
+from udfs.ingest.flow import extract, find_new_captures
+from udfs.ingest.options import IngestOptions
+
+_ROWS = [pa.RecordBatch.from_pydict({"number": [number]}) for number in range(5)]
+
+
+def with_process(batches: Batches) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.append_column("process", pa.array([os.getpid()] * batch.num_rows))
+
+
+def refuse(batches: Batches) -> Iterator[pa.RecordBatch]:
+    raise OSError(f"cannot read {next(iter(batches))['number'][0]}")
+
+
+def test_rows_keep_their_order_and_come_from_other_processes() -> None:
+    made = pa.Table.from_batches(run_apart(with_process, _ROWS, 2))
+    assert made["number"].to_pylist() == [0, 1, 2, 3, 4]
+    used = set(made["process"].to_pylist())
+    assert os.getpid() not in used
+    assert 1 <= len(used) <= 2
+
+
+def test_an_error_in_a_process_is_an_error_here() -> None:
+    with pytest.raises(OSError, match="cannot read 0"):
+        list(run_apart(refuse, _ROWS, 2))
+
+
+def test_captures_that_several_processes_read_give_the_rows_that_one_gives(tmp_path: Path) -> None:
+    simulate(str(tmp_path), 3, 300, file_bytes=60_000)
+    files = sorted(map(str, tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")))
+    options = IngestOptions(split_bytes=1 << 14)
+    found = []
+    for processes in (1, 3):
+        engine = InProcess(processes=processes)
+        captures = find_new_captures(engine, files, options)
+        found.append((captures, extract(engine, captures, options).rows))
+    (one, rows), (several, apart) = found
+    assert len(files) > 1
+    assert sum(len(capture["cursors"]) for capture in one) > len(files)
+    assert one == several
+    assert set(staging.EXTRACTED.names) == set(rows.columns)
+    assert_frame_equal(rows, apart)
+
+
+def test_small_captures_are_worth_no_second_process() -> None:
+    assert in_memory.processes(1 << 20) == 1
+    assert in_memory.processes(1 << 30) == cores()
