@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 from pathlib import Path
 from random import Random
 from unittest import mock
@@ -91,9 +92,10 @@ def test_few_messages_are_held_though_the_captures_are_many(tmp_path: Path) -> N
 
 
 def test_as_many_messages_are_held_as_the_memory_is_enough_for(container: Path) -> None:
-    assert capture_listing.most_messages(1 << 40) == 8192 * _MIB // 2 // 4096
+    (heap,) = re.findall(r"^spark.driver.memory +(\d+)g$", Path("conf/spark-defaults.conf").read_text(), re.MULTILINE)
+    assert capture_listing.most_messages(1 << 40) == (8192 - 1024 * int(heap)) * _MIB // 2 // 4096
     assert capture_listing.most_messages(7) == 7
-    container.write_text("4095\n")
+    container.write_text(f"{(int(heap) << 30) + 8191}\n")
     assert capture_listing.most_messages(7) == 0
 
 

@@ -38,7 +38,9 @@ _SHARE = 32
 _BYTES_A_PACKET = 1 << 12
 """Memory that Python takes for a packet while it replays."""
 _REPLAY_SHARE = 2
-"""A replay may take half of the machine's memory."""
+"""A replay may take half of the memory that the JVM leaves."""
+_JVM_BYTES = 3 << 30
+"""Memory of Spark's JVM: spark.driver.memory of conf/spark-defaults.conf."""
 _UNTOLD_MEMORY = 4 << 30
 """Bytes of memory of a machine that does not say how many it has."""
 _CONTAINER = Path("/sys/fs/cgroup/memory.max")
@@ -109,8 +111,8 @@ def most_in_memory(asked: int) -> int:
 
 
 def most_messages(asked: int) -> int:
-    """Returns how many of the packets asked for this machine has the memory to replay in one process."""
-    return min(asked, _of_machine() // _REPLAY_SHARE // _BYTES_A_PACKET)
+    """Returns how many of the packets asked for this machine has the memory to replay in one process, beside the JVM."""
+    return min(asked, max(_of_machine() - _JVM_BYTES, 0) // _REPLAY_SHARE // _BYTES_A_PACKET)
 
 
 def _of_machine() -> int:
