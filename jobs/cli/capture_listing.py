@@ -111,7 +111,7 @@ def most_in_memory(asked: int) -> int:
 
 
 def most_messages(asked: int) -> int:
-    """Returns how many of the packets asked for this machine has the memory to replay in one process, beside the JVM."""
+    """Returns how many of the packets asked for this machine can replay in one process, beside the JVM."""
     return min(asked, max(_of_machine() - _JVM_BYTES, 0) // _REPLAY_SHARE // _BYTES_A_PACKET)
 
 

@@ -200,7 +200,8 @@ class Config:
         5_000_000,
         "packets of a warehouse up to which replay and report run in the driver's memory",
         reason="Also where the captures are more than in_memory_bytes. As many count as take half of the "
-        "memory that a JVM of 3 GiB leaves, at 4 KiB each; up to four times as many if a night judges no more messages than that.",
+        "memory that a JVM of 3 GiB leaves, at 4 KiB each; up to four times as "
+        "many if a night judges no more messages than that.",
     )
 
     reading: str = _replay(
