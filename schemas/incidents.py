@@ -106,6 +106,13 @@ INCIDENTS = Table(
         ),
         Column("receivers", STRINGS, "Addresses that its messages were sent to, sorted.", nullable=False),
         Column("advice", STRING, "What to do about it.", nullable=False),
+        Column(
+            "go_to",
+            STRINGS,
+            "Addresses of the machines to go to, in this order; a GUID where no address is known. None if all is "
+            "repaired.",
+            nullable=False,
+        ),
         replace(WITNESS, comment=f"Of its worst message, or of its gravest finding. {WITNESS.comment}"),
     ),
 )

@@ -49,6 +49,11 @@ def exchange(request: bytes, answer: bytes) -> list[Sent]:
 WORKS = exchange(REQUEST, ANSWER)
 SCENES: dict[str, tuple[list[tuple[int, list[Sent]]], str | None, str]] = {
     "10.1.0.1": ([(0, UNANSWERED), (60, UNANSWERED)], "warning", "2 connections had no answer"),
+    "10.1.0.12": (
+        [(0, UNANSWERED), (990, UNANSWERED)],
+        "warning",
+        "1 connection had no answer",
+    ),
     "10.1.0.2": ([(0, RESET), (60, WORKS)], "info", "1 was refused by a reset"),
     "10.1.0.3": ([(0, WORKS), (60, SILENT)], "warning", "1 opened and carried nothing"),
     "10.1.0.4": ([(0, WORKS), (60, WORKS)], None, ""),
@@ -134,7 +139,10 @@ def test_a_finding_says_who_could_not_connect(findings: dict[str, dict[str, Any]
     row = findings.get(address)
     assert (row and row["severity"]) == severity
     if row:
-        assert f"could not connect to {HUB}: {words}, from 2024-01-01 00:" in row["explanation"]
+        could_not = "connect to" if words.endswith(("no answer", "by a reset")) else "open a session with"
+        waits = "; 1 more had no answer yet when the captures end." in row["explanation"]
+        assert waits is (address == "10.1.0.12")
+        assert f"could not {could_not} {HUB}: {words}, from 2024-01-01 00:" in row["explanation"]
         works = any(sent is WORKS for _, sent in tries)
         assert ("The captures show no connection from " in row["explanation"]) is not works
         assert with_keys(row)["witness"] == [f"{address}:50000>{HUB}:1801#0@0"] or works

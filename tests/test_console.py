@@ -119,7 +119,7 @@ def test_the_summary_is_short_begins_with_the_headline_and_hides_zeros() -> None
 @pytest.mark.parametrize(
     ("messages", "said"),
     [
-        (None, ["not read yet          not reported: no FinalAck tells whether messages were read"]),
+        (None, ["not read yet          not reported: no FinalAck says whether messages were read"]),
         (0, ["not read yet          0"]),
     ],
 )

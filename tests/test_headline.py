@@ -15,6 +15,8 @@ from schemas.incidents import Cause
 from schemas.outcomes import Outcome
 from udfs.replay.incidents.advice import Certainty, certainty_of, sentence_of
 
+DISPLACED, PASSED_BY = "displaced (another message has the number)", "passed by (refused, and the receiver went on)"
+NEVER_SEEN, EXPIRED = "never seen (and the receiver went on)", "expired unseen (skipped by their sender)"
 HARM = ("lost", "stuck", "unacknowledged", "pending", "unknown")
 NO_WAYS: dict[str, Way] = dict.fromkeys(HARM, ((), ()))
 NOWHERE = {
@@ -31,15 +33,15 @@ NOWHERE = {
             {Outcome.DISPLACED: 84, Outcome.PASSED_BY: 1, Outcome.UNKNOWN: 5, Outcome.DELIVERED: 1000},
             {},
             (
-                "85 messages were lost: 84 displaced, 1 passed by.\nNone of 1,005 confirmed by the receiver, "
+                f"85 messages were lost: 84 {DISPLACED}, 1 {PASSED_BY}.\nNone of 1,005 confirmed by the receiver, "
                 "1,000 inferred from the rules. Also: 5 unknown."
             ),
         ),
-        ({Outcome.NEVER_SEEN: 1}, {}, "1 message was lost: 1 never seen."),
+        ({Outcome.NEVER_SEEN: 1}, {}, f"1 message was lost: 1 {NEVER_SEEN}."),
         (
             {Outcome.DELIVERED: 10, Outcome.DELIVERED_TWICE: 1},
             {"confirmed": 11},
-            "Nothing was lost.\n11 of 11 confirmed by the receiver.",
+            "Nothing was lost.\n11 of 11 confirmed by the receiver. Also: 1 delivered twice.",
         ),
         (
             {Outcome.DELIVERED: 48},
@@ -109,7 +111,7 @@ NOWHERE = {
             {Outcome.UNKNOWN: 2, Outcome.PASSED_BY: 1},
             {"undecided": 1},
             (
-                "1 message was lost: 1 passed by.\nNone of 2 confirmed by the receiver. Also: 1 more lost, of which "
+                f"1 message was lost: 1 {PASSED_BY}.\nNone of 2 confirmed by the receiver. Also: 1 more lost, of which "
                 "nothing compares the clocks, so whose is not known, 2 unknown."
             ),
         ),
@@ -124,7 +126,11 @@ NOWHERE = {
             {"passing_through": 1},
             "1 transactional message was on the way to another queue manager, so there is nothing to judge.",
         ),
-        ({Outcome.NEVER_SEEN: 1}, {"missing_bytes": 9}, "1 message was lost: 1 never seen.\nAlso: 9 missing bytes."),
+        (
+            {Outcome.NEVER_SEEN: 1},
+            {"missing_bytes": 9},
+            f"1 message was lost: 1 {NEVER_SEEN}.\nAlso: 9 missing bytes.",
+        ),
         (
             {},
             {"missing_bytes": 1448, "why": "The captures hold 9 acknowledgments."},
@@ -175,14 +181,14 @@ NOWHERE = {
             (
                 "1 message is stuck, to Q, and still at the end of the captures.\n"
                 "None of 11 confirmed by the receiver, 4 inferred from the rules. "
-                "Also: 5 pending (1 of them stuck), 2 awaited, 1 expired unseen, 3 not read, 4 delivered after refusal."
+                f"Also: 5 pending (1 of them stuck), 2 awaited, 1 {EXPIRED}, 3 not read, 4 delivered after refusal."
             ),
         ),
         (
             {Outcome.DISPLACED: 21, Outcome.PENDING: 124},
             {"stuck": 104, "errors": 9},
             (
-                "21 messages were lost: 21 displaced. 104 messages are stuck, to Q, and still at the end of the "
+                f"21 messages were lost: 21 {DISPLACED}. 104 messages are stuck, to Q, and still at the end of the "
                 "captures.\nNone of 124 confirmed by the receiver. Also: 124 pending (104 of them stuck)."
             ),
         ),
@@ -271,7 +277,7 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
     )
     assert headline(figures) == (
         "21 messages were lost since 2026-03-03 08:24:26 UTC, from 10.20.0.2 (South) to 10.0.0.1, most of them to "
-        "Orders (Q): 21 displaced. 2 messages are stuck, from 3 senders to 10.0.0.1, to a queue "
+        f"Orders (Q): 21 {DISPLACED}. 2 messages are stuck, from 3 senders to 10.0.0.1, to a queue "
         "that is not named, and still at the end of the captures. "
         "Go to 10.20.0.123, 10.20.0.2 (South), 10.20.0.4 and 1 more machine.\n"
         "None of 3 confirmed by the receiver. Also: 3 pending (2 of them stuck)."

@@ -49,7 +49,7 @@ def test_the_console_names_messages_and_what_the_receiver_did(capture: str, show
 
 def test_a_message_that_a_receiver_waits_for_is_named_on_console_and_page() -> None:
     tables = derived(str(REPORTS / "extension_header.pcap"))
-    said = 'The missing message is number 11, sent between "order 510" and "order 512".'
+    said = 'The missing message is number 11, numbered between "order 510" and "order 512".'
     (line,) = (line for line in told(tables) if line.startswith("What to do: "))
     assert line.endswith(said)
     page = report(tables)
@@ -68,9 +68,12 @@ def test_a_refusal_by_final_ack_is_on_the_page() -> None:
         (None, ""),
         (
             {"number": 1, "numbers": 1, "after": None, "before": "b"},
-            'The missing message is number 1, sent before "b".',
+            'The missing message is number 1, numbered before "b".',
         ),
-        ({"number": 9, "numbers": 1, "after": "a", "before": None}, 'The missing message is number 9, sent after "a".'),
+        (
+            {"number": 9, "numbers": 1, "after": "a", "before": None},
+            'The missing message is number 9, numbered after "a".',
+        ),
         ({"number": 4, "numbers": 3, "after": None, "before": None}, "The missing messages are numbers 4 to 6."),
     ],
 )

@@ -146,7 +146,7 @@ def _findings(kinds: Mapping[str, int], summary: Mapping[str, Any]) -> str:
 def _not_read(messages: int | None, summary: Mapping[str, Any]) -> str:
     """Returns how many messages were accepted and not read yet, and since when; says so where nothing reports it."""
     if messages is None:
-        return "not reported: no FinalAck tells whether messages were read" if summary.get("outcomes") else ""
+        return "not reported: no FinalAck says whether messages were read" if summary.get("outcomes") else ""
     return f"{messages:,} since {summary['accepted_not_read_since']}" if messages else "0"
 
 
@@ -182,7 +182,9 @@ def _what_happened(summary: Mapping[str, Any]) -> list[str]:
 
 def _concerns(failed: str, machine: str) -> bool:
     """Returns whether a sentence on connections that failed is about a machine."""
-    return failed.startswith(f"{machine} could not ") or f" connect to {machine}: " in failed
+    return failed.startswith(f"{machine} could not ") or any(
+        f" {to} {machine}: " in failed for to in ("connect to", "session with")
+    )
 
 
 def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
@@ -218,7 +220,8 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
     over = f"{end[incident['ongoing']]} {ended or 'at no time known'}"
     lines = [f"{named}{which}, {_machines(incident)}, to {queues}, since {began}, {over}"]
     found = [_without_advice(sentence, incident["advice"]) for sentence in incident.get("findings", ())]
-    lines.append(f"Why: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
+    sure_why = f" ({CauseIs[incident['cause_certainty'].upper()].value})" if incident.get("cause_certainty") else ""
+    lines.append(f"Why{sure_why}: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
     places = ", and to ".join(_called_by_role(one, incident) for one in incident["go_to"])
     todo = [f"Go to {places}." if places else "", incident["advice"], missing_in_words(incident.get("missing"))]
     lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
@@ -303,7 +306,7 @@ def missing_in_words(missing: Mapping[str, Any] | None) -> str:
     after, before = (_labels([label]) if (label := missing[side]) else "" for side in ("after", "before"))
     sides = f"between {after} and {before}" if after and before else f"after {after}" if after else f"before {before}"
     subject = "The missing message is" if many == 1 else "The missing messages are"
-    return f"{subject} {number}{f', sent {sides}' if after or before else ''}."
+    return f"{subject} {number}{f', numbered {sides}' if after or before else ''}."
 
 
 def _machines(incident: Mapping[str, Any]) -> str:

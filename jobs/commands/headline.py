@@ -23,10 +23,10 @@ UNCONFIRMED = (
 )
 """Explains to a reader that no message is confirmed."""
 _WORDS = {
-    Outcome.DISPLACED: "displaced",
-    Outcome.GIVEN_UP: "given up",
-    Outcome.PASSED_BY: "passed by",
-    Outcome.NEVER_SEEN: "never seen",
+    Outcome.DISPLACED: "displaced (another message has the number)",
+    Outcome.GIVEN_UP: "given up (refused, then skipped by the sender)",
+    Outcome.PASSED_BY: "passed by (refused, and the receiver went on)",
+    Outcome.NEVER_SEEN: "never seen (and the receiver went on)",
     Outcome.REFUSED_FOR_CAUSE: "did not reach their queue, as their sender was told",
 }
 TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
@@ -53,12 +53,16 @@ class Figure(NamedTuple):
 
 
 class Period(NamedTuple):
-    """Says what the captures show: from when to when, in ns since 1970, and how many senders and queues."""
+    """Says what the captures show: from when to when, in ns since 1970, and how many senders and queues.
+
+    So many of them are `broken`: they cannot be read, or only in part.
+    """
 
     first_ns: int | None = None
     last_ns: int | None = None
     senders: int = 0
     queues: int = 0
+    broken: int = 0
 
 
 class Figures(NamedTuple):
@@ -196,7 +200,8 @@ def headline_figures(
         Figure(outcomes.get(Outcome.AWAITED, 0), "awaited", "pending", Outcome.AWAITED),
     )
     beside = (
-        Figure(outcomes.get(Outcome.EXPIRED_UNSEEN, 0), "expired unseen", "expired_unseen"),
+        Figure(outcomes.get(Outcome.DELIVERED_TWICE, 0), "delivered twice", "incidents"),
+        Figure(outcomes.get(Outcome.EXPIRED_UNSEEN, 0), "expired unseen (skipped by their sender)", "expired_unseen"),
         Figure(not_read or 0, f"accepted, not read yet{since}", "sessions"),
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
@@ -264,7 +269,8 @@ def _sure(shown: Period, accepted: int, confirmed: int, by_rules: int, by_clocks
     """
     said = []
     if shown.first_ns is not None and shown.last_ns is not None:
-        said.append(period(shown.first_ns, shown.last_ns))
+        broken = f" ({counted(shown.broken, 'capture')} cut off or damaged)" if shown.broken else ""
+        said.append(f"{period(shown.first_ns, shown.last_ns)}{broken}")
     if shown.senders:
         said += [counted(shown.senders, "sender"), counted(shown.queues, "queue")]
     if accepted:

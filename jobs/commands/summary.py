@@ -26,14 +26,14 @@ from udfs.frames.engine import Engine, T
 from udfs.replay.fitness.amiss import cut_short
 from udfs.replay.fitness.counts import with_amiss
 from udfs.replay.fitness.nothing import why_nothing
-from udfs.replay.incidents.advice import certainty_of, certainty_of_cause, in_short, machines_of
+from udfs.replay.incidents.advice import certainty_of, certainty_of_cause, in_short
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.replay.words import one_or_many
 from udfs.report.findings import found_alone, sentences_by_incident
 from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, read_few
 from udfs.report.labels import OF_LABELS, first_labels, labels_of
 from udfs.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
-from udfs.report.period import captured, of_last_run
+from udfs.report.period import broken, captured, of_last_run
 from udfs.report.proof import missing_messages, prove
 from udfs.report.rows import SEVERITIES, Row, Rows
 from udfs.report.summary import (
@@ -127,7 +127,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     severities = {severity: sum(kinds.values()) for severity, kinds in by_severity.items()}
     outcomes = {outcome.value: sums[count_column(outcome)] for outcome in Outcome}
     is_judged, captures = any(outcomes.values()), few["captures"].to_dicts()
-    shown = Period(*captured(few["captures"]), sums["senders"], sums["queues"])
+    shown = Period(*captured(few["captures"]), sums["senders"], sums["queues"], broken(few["captures"]))
     failed = found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
     worst = unrepaired_incidents(incidents)
     figures = headline_figures(
@@ -230,7 +230,7 @@ def _told(incident: Row, accepted: Mapping[str, Row], proof: Rows) -> Row:
         "addresses": addresses,
         "certainty": certainty_of(incident).name.lower(),
         "cause_certainty": certainty_of_cause(incident).name.lower(),
-        "go_to": [{"address": one} for one in machines_of(incident)],
+        "go_to": [{"address": one} for one in incident["go_to"]],
         "proof": [
             {name: packet[name] for name in ("role", "label", "uri", "frame_number", "stream_id")}
             | {"captured_at": packet["captured_at"] and packet["captured_at"].isoformat()}

@@ -12,7 +12,7 @@ from jobs.report_page.messages import Machines, is_direct, saved, severity
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import DELIVERED, LOST, MEANING, Outcome, count_column
 from schemas.replay import ACCEPTING, FindingKind, Reason, Severity, Verdict
-from udfs.replay.incidents.advice import certainty_of, certainty_of_cause, how_sure, machines_of
+from udfs.replay.incidents.advice import certainty_of, certainty_of_cause, how_sure
 from udfs.replay.outcomes.counts import NOT_READ
 from udfs.report.messages import ACCEPTED, FATES
 from udfs.report.period import Steps
@@ -270,7 +270,6 @@ def _incidents(rows: Mapping[str, Any], listed: Rows, proof: Proof, sessions: Ma
                 *harm_of(row),
                 *((row[name], word) for name, word in _HARMLESS.items() if row[name]),
             ],
-            "go_to": machines_of(row),
             "how_sure": how_sure(certainty_of(row), certainty_of_cause(row)),
             "accepted": rows["accepted"].get(row["source_queue_manager"]),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,

@@ -5,7 +5,7 @@ from datetime import datetime
 import polars as pl
 
 from schemas.incidents import WORST_FIRST
-from schemas.replay import FINDINGS, FindingKind
+from schemas.replay import FINDINGS, FindingKind, Severity
 from udfs.frames.columns import SEQUENCE, count, count_distinct, count_if, nanoseconds
 from udfs.report.rows import SEVERITIES, first_of, in_period, place_in, with_nanoseconds
 
@@ -69,8 +69,9 @@ def sentences_by_incident(findings: pl.DataFrame) -> dict[str, list[str]]:
 
 
 def found_alone(findings: pl.DataFrame, kind: FindingKind) -> list[str]:
-    """Returns what findings of a kind say that are part of no incident, the latest first."""
-    alone = findings.filter(pl.col("kind") == kind.value, pl.col("incident_id").is_null())
+    """Returns what findings of a kind say that are part of no incident and worth a look, the latest first."""
+    is_grave = pl.col("severity") != Severity.INFO.value
+    alone = findings.filter(pl.col("kind") == kind.value, pl.col("incident_id").is_null(), is_grave)
     order = (place_in(SEVERITIES, "severity"), pl.col("found_at"))
     return alone.sort(order, descending=[False, True]).head(_SENTENCES)["explanation"].to_list()
 

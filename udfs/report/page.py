@@ -34,7 +34,7 @@ from udfs.report.messages import (
     listed_messages,
     places,
 )
-from udfs.report.period import Steps, begin_of_last_run, captured, steps
+from udfs.report.period import Steps, begin_of_last_run, broken, captured, steps
 from udfs.report.rows import in_period, with_nanoseconds
 from udfs.report.sessions import caveats, coverage, damages, ranked_sessions
 from udfs.report.summary import machines_to_blame, sums_of_sessions, ways_of_harm
@@ -177,6 +177,7 @@ def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame
         "confirmed": chosen.sequences["confirmed"].sum(),
         **chosen.sequences.select(sum_if_any(NOT_READ), nanoseconds(pl.col(SINCE).min())).row(0, named=True),
         "captured": captured(chosen.captures, chosen.since),
+        "broken": broken(chosen.captures),
         "told": not chosen.sequences[Outcome.DELIVERED.value].has_nulls(),
         "places": places(sums["queues"]),
         "accepted": accepted_by_sender(chosen.incidents, accepted),

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from schemas.ingest import CaptureStatus
 from udfs.frames.columns import nanoseconds
 
 _MOST_STEPS = 120
@@ -26,6 +27,11 @@ def captured(captures: pl.DataFrame, since: datetime | None = None) -> tuple[int
     began = pl.col("first_captured_at").min()
     first = pl.max_horizontal(began, pl.lit(since, captures["first_captured_at"].dtype))
     return captures.select(nanoseconds(first), nanoseconds(pl.col("last_captured_at").max())).row(0)
+
+
+def broken(captures: pl.DataFrame) -> int:
+    """Returns how many of the captures cannot be read, or only in part."""
+    return captures.filter(pl.col("status") != CaptureStatus.OK.value).height
 
 
 def of_last_run(captures: pl.DataFrame) -> pl.DataFrame:

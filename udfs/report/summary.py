@@ -7,7 +7,6 @@ from schemas.ingest import MSMQ_ON_PORT, TCP_PORT, CaptureStatus, NotJudged
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
 from udfs.frames.columns import count, count_if, nanoseconds
-from udfs.replay.incidents.advice import machines_of
 from udfs.replay.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.replay.words import one_or_many
 from udfs.report.findings import worst_incidents
@@ -96,14 +95,14 @@ def newest_captures(captures: pl.DataFrame) -> Row:
 
 
 def machines_to_blame(incidents: pl.DataFrame) -> list[str]:
-    """Returns `machines_of` the incidents with messages lost, stuck, or never acknowledged, the worst first.
+    """Returns where to `go_to` about incidents with messages lost, stuck, or never acknowledged, the worst first.
 
     A receiver that was replaced is one, too. Without any, these are machines of incidents that were not repaired.
     """
     is_harm = pl.any_horizontal(pl.col("lost_messages", "stuck_messages", "unacknowledged") > 0)
     harm = incidents.filter(is_harm | (pl.col("cause") == Cause.RECEIVER_REPLACED.value))
     told = harm if harm.height else incidents.filter(_IS_UNREPAIRED)
-    return list(dict.fromkeys(one for row in worst_incidents(told, told.height).to_dicts() for one in machines_of(row)))
+    return list(dict.fromkeys(one for row in worst_incidents(told, told.height).to_dicts() for one in row["go_to"]))
 
 
 def ways_of_harm(incidents: pl.DataFrame) -> dict[str, tuple[list[str], list[str]]]:

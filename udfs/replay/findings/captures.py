@@ -68,8 +68,8 @@ def cannot_connect(
 ) -> pl.DataFrame:
     """Returns rows for `cannot_connect`, a row per client and server, as STREAMS and QUARANTINE show.
 
-    A connection worked if it carried bytes in both directions. Attempts in the last seconds of the captures are left
-    out, because they may still have been answered. A session may be refused in the handshake or by closing the
+    A connection worked if it carried bytes in both directions. Attempts in the last seconds of the captures may still
+    have been answered: they are only counted, as `waiting`. A session may be refused in the handshake or by closing the
     connection ([MS-MQQB] 3.1.5.3.1).
     """
     tries = _connections(streams, handshakes, quarantine)
@@ -81,7 +81,10 @@ def cannot_connect(
     )
     since_it_worked = (pl.col("last_at") > pl.col("worked_at")).fill_null(True)
     return (
-        tries.filter(failure.is_not_null() & ~too_late.fill_null(False))
+        tries.filter(failure.is_not_null())
+        .with_columns(is_waiting=too_late.fill_null(value=False))
+        .with_columns(waiting=count_if("is_waiting").over(pair))
+        .filter(~pl.col("is_waiting"))
         .join(worked, on=pair, how="left")
         .sort("first_at", "key")
         .group_by(*pair, "worked_at", pl.concat_str(*pair, separator="->").alias("session_id"))
@@ -90,11 +93,11 @@ def cannot_connect(
             count_if(since_it_worked).alias("lately"),
             pl.col("first_at").min().alias("found_at"),
             pl.col("last_at").max(),
-            pl.col("key").first(),
+            pl.first("key", "waiting"),
             *(count_if(failure == name).alias(name) for name in FAILURES),
         )
         .select(
-            *(*pair, "worked_at", "session_id", "messages", "lately", "found_at", "last_at", "key"),
+            *(*pair, "worked_at", "session_id", "messages", "lately", "waiting", "found_at", "last_at", "key"),
             pl.struct(*FAILURES).alias("failures"),
         )
     )

@@ -64,6 +64,8 @@ FAILURES = {
     "other_version": ("began with another version of the protocol", "began with another version of the protocol"),
 }
 """How a sentence names each kind of failure: words for one connection, and for several."""
+_NOT_CONNECTED = (Attempt.NO_ANSWER.value, Attempt.REFUSED.value)
+"""The failures of TCP; others are of the session."""
 
 
 def cannot_connect(
@@ -72,6 +74,7 @@ def cannot_connect(
     server: str,
     failures: dict[str, int],
     lately: int,
+    waiting: int,
     found_at: datetime | None,
     last_at: datetime | None,
     worked_at: datetime | None,
@@ -81,19 +84,25 @@ def cannot_connect(
 ) -> FindingText:
     """Connections that failed, `lately` after the last one that worked: a warning where nothing worked afterwards.
 
-    An error where it `explains` why a receiver's acknowledgments did not arrive.
+    So many more have no answer yet when the captures end, `waiting`. An error where it `explains` why a receiver's
+    acknowledgments did not arrive.
     """
     causes = ", ".join(all_counted((failures[name], *words) for name, words in FAILURES.items()))
     if worked_at is None:
         worked = f"The captures show no connection from {client} that worked."
     elif lately:
-        worked = f"The last connection that worked ended at {utc(worked_at)}."
+        worked = f"The last bytes on a connection that worked are of {utc(worked_at)}."
     else:
-        worked = f"Connections work again: the last one ended at {utc(worked_at)}."
+        worked = f"Connections work again: the last bytes on one are of {utc(worked_at)}."
+    more = f"; {waiting} more had no answer yet when the captures end" if waiting else ""
+    could_not = "connect to" if any(failures[name] for name in _NOT_CONNECTED) else "open a session with"
+    look = (
+        f"Look on {server} whether Message Queuing runs and listens, for a firewall that stops {client} on the way "
+        f"there, and on {client} which address the name means."
+    )
     sentence = (
-        f"{client} could not connect to {server}: {causes}, from {utc(found_at)} to {utc(last_at)}. {worked} Go to "
-        f"{server}: look whether Message Queuing runs there and listens, and for a firewall that stops {client} on the "
-        f"way to it. On {client}, look which address the name means."
+        f"{client} could not {could_not} {server}: {causes}, from {utc(found_at)} to {utc(last_at)}{more}. {worked} "
+        f"{look}"
     )
     severity = Severity.ERROR if explains else Severity.WARNING if lately else Severity.INFO
     return FindingText(FindingKind.CANNOT_CONNECT, severity, sentence, [key])
@@ -218,6 +227,9 @@ def acknowledgment_fell(
     return FindingText(FindingKind.ACKNOWLEDGMENT_FELL, Severity.ERROR, sentence, [high_key, low_key])
 
 
+_LARGE = "the path drops large packets, as a tunnel may, or a firewall that drops ICMP"
+
+
 def never_answered(
     *,
     messages: int,
@@ -234,11 +246,11 @@ def never_answered(
     """
     queue = f"whether this queue exists on {to_address} and is transactional"
     if untaken_bytes is None:
-        look = f"Look {queue}, and whether the path drops large packets."
+        look = f"Look {queue}, and whether {_LARGE}."
     elif untaken_bytes:
         look = (
             f"Its TCP did not acknowledge {counted(untaken_bytes, 'byte')} of these connections either: look whether "
-            f"the path drops large packets, and {queue}."
+            f"{_LARGE}, and {queue}."
         )
     else:
         look = f"Its TCP acknowledged all bytes of these connections, so the packets arrived: look {queue}."

@@ -122,8 +122,9 @@ class Found(NamedTuple):
 
     @property
     def first_needs(self) -> str:
-        """Returns "The first is number 7, which needs number 6"."""
-        return f"{self.first_is}, which needs number {self.first.previous}"
+        """Returns "The first is number 7, which needs number 6", or "…, which needs none before it"."""
+        needs = f"number {self.first.previous}" if self.first.previous else "none before it"
+        return f"{self.first_is}, which needs {needs}"
 
     @property
     def stood(self) -> str:

@@ -117,7 +117,11 @@ def _contradicted(found: Found) -> str:
 
 def _as_final_acks_say(found: Found) -> str:
     final, age_s = found.first.final_ack_class or 0, found.first.age_s
-    sent = f", sent, by its sender's clock, {age_s:,} s before it was captured" if final in TIME_OUTS and age_s else ""
+    sent = (
+        f", sent, by its sender's clock, {age_s:,} s before it was captured"
+        if final in TIME_OUTS and age_s and age_s > 0
+        else ""
+    )
     return (
         f"as {found.one_or_many('a FinalAck says', 'FinalAcks say')}: {reason_of(final)} ({class_name(final)}). "
         f"{found.first_is}{sent}. {advice_on(final)}"
@@ -253,7 +257,7 @@ RULES = (
         Severity.WARNING,
         when=(_IS_SEEN_ANSWERED & ~_ACKNOWLEDGED & is_overdue() & ~_IS_CONTRADICTED),
         says=lambda found: (
-            f"{found.counted('message')} {found.was} accepted, but the captures hold no OrderAck for {found.it}, "
+            f"The rule accepts {found.counted('message')}, but the captures hold no OrderAck for {found.it}, "
             f"although they show the session for more than the {LATEST_ORDER_ACK_MS} ms that the timers allow. "
             f"{found.first_is}."
         ),

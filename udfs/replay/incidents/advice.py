@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import LOST, Outcome
 from schemas.replay import FindingKind as Kind
-from udfs.replay.findings.final_acks import advice_on
+from udfs.replay.findings.final_acks import TIME_OUTS, advice_on
 from udfs.replay.words import all_counted, counted, one_or_many, sequence_name
 
 PENDING = (Outcome.PENDING, Outcome.AWAITED)
@@ -26,7 +26,7 @@ _IN_SHORT = {
     Cause.ACKNOWLEDGED_ELSEWHERE: "The receiver sent its acknowledgments to another machine",
     Cause.CLOSED_BY_RECEIVER: "The receiver ended each connection right after the messages",
     Cause.RECEIVER_REPLACED: "Another queue manager answers in place of the receiver",
-    Cause.NEVER_ANSWERED: "The receiver said nothing of them",
+    Cause.NEVER_ANSWERED: "The captures do not show why",
 }
 """What kept a receiver from acknowledging messages."""
 _WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
@@ -128,8 +128,7 @@ _ABOUT: Mapping[Cause, _About] = {
     Cause.NEVER_ANSWERED: _About(
         (Kind.NEVER_ANSWERED,),
         "The receiver never acknowledged messages of {}",
-        "Look on the receiver whether the queue exists and is transactional, and at its event log. If its TCP did not "
-        "take the bytes, look for a path that drops large packets: a tunnel, or a firewall that drops ICMP. The "
+        "Look on the receiver whether the queue exists and is transactional, and at its event log. The "
         "messages should still be in the sender's outgoing queue.",
     ),
     Cause.CONTRADICTED: _About(
@@ -291,21 +290,23 @@ def how_sure(outcome: Certainty, cause: CauseIs) -> str:
     return f"what became of them: {outcome.value}; why: {cause.value}"
 
 
-def machines_of(incident: Mapping[str, Any]) -> list[str]:
+def machines_of(incident: Mapping[str, Any], classes: Sequence[int] = ()) -> list[str]:
     """Returns where an operator has to go about a row of INCIDENTS: addresses, or a GUID where none is known.
 
-    That is the suspected copy, or else the sender or the receiver; where the receiver cannot connect to the sender,
-    the sender and then the receiver; nowhere if all is repaired.
+    That is the suspected copy, or else the sender or the receiver; where the receiver cannot connect to the sender, or
+    a time ran out by the sender's clock (of the `classes` of FinalAcks), the sender and then the receiver; nowhere if
+    all is repaired.
     """
     if incident["outcome"] == IncidentOutcome.REPAIRED:
         return []
     receivers = incident["receivers"] or [incident["session_id"].rpartition("->")[2]]
-    if incident["cause"] in _AT_RECEIVER:
+    ran_out = incident["cause"] == Cause.REFUSED_FOR_CAUSE and any(one in TIME_OUTS for one in classes)
+    if incident["cause"] in _AT_RECEIVER and not ran_out:
         return receivers
     senders = incident["senders"]
     suspected = [one["address"] for one in senders if one["suspected"]]
     at_sender = suspected or [one["address"] for one in senders] or [incident["source_queue_manager"]]
-    return [*at_sender, *receivers] if incident["cause"] == Cause.CANNOT_CONNECT else at_sender
+    return [*at_sender, *receivers] if ran_out or incident["cause"] == Cause.CANNOT_CONNECT else at_sender
 
 
 def _send_again(senders: Sequence[Mapping[str, Any]]) -> str:

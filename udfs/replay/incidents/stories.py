@@ -19,7 +19,7 @@ from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, NOT_KNOWN, Outcome
 from schemas.replay import FindingKind, Severity
 from udfs.frames.columns import SEQUENCE
-from udfs.replay.incidents.advice import CAUSE_OF, PENDING, advise, sentence_of
+from udfs.replay.incidents.advice import CAUSE_OF, PENDING, advise, machines_of, sentence_of
 from udfs.replay.words import number_range, sequence_name, tx_sequence
 
 Row = dict[str, Any]
@@ -346,7 +346,8 @@ def incident_row(story: Story) -> Row:
         if one.counts_as in _HARM:
             harm[Outcome(one.shows)] += one.of.numbers
     session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.known.tx_sequence_id)).place
-    return {
+    classes = sorted({one for trouble in troubles for one in trouble.of.classes})
+    row: Row = {
         "incident_id": sha256(f"{first.scope_key} {first.tx_sequence_id}".encode()).hexdigest()[:16],
         "cause": cause.value,
         "outcome": outcome.value,
@@ -366,13 +367,14 @@ def incident_row(story: Story) -> Row:
         "ongoing": waits or (False if all(one.is_shown_to_end for one in story) else None),
         "senders": senders,
         "receivers": sorted({address for one in story for address in one.known.receivers}),
-        "advice": advise(cause, outcome, senders, sorted({one for trouble in troubles for one in trouble.of.classes})),
+        "advice": advise(cause, outcome, senders, classes),
         **{_COLUMNS.get(name, name): many for name, many in counts.items()},
         "explanation": sentence_of(
             first.tx_sequence_id, len(story) - 1, cause, counts, harm, _missing(story), _undecided(story)
         ),
         "witness": [key for key in worst.of.witness if key is not None],
     }
+    return row | {"go_to": machines_of(row, classes)}
 
 
 def _cause_of(troubles: Iterable[Trouble], outcome: IncidentOutcome) -> Cause:
