@@ -200,8 +200,8 @@ def test_the_headline_and_the_figures_beneath_it(morning: Tables) -> None:
     since = "21 messages were lost</a></strong> since 2026-03-03 08:24:26 UTC"
     way = "from 10.20.0.123 and 10.20.0.3 to 10.0.0.1"
     assert (
-        f'{since}, {way}, to {ORDERS}: <a href="#lost" data-outcome="displaced">21 displaced (another message has the number)</a>.'
-        in text
+        f'{since}, {way}, to {ORDERS}: <a href="#lost" data-outcome="displaced">'
+        "21 displaced (another message has the number)</a>." in text
     )
     pending = '<a href="#pending" data-outcome="pending">124 pending (104 of them stuck)</a>'
     assert f'{pending}, <a href="#pending" data-outcome="awaited">1 awaited</a>' in text

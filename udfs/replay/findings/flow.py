@@ -10,7 +10,7 @@ from schemas.replay import FindingKind
 from schemas.tallies import FINDINGS_ON_MESSAGES
 from udfs.frames.engine import Engine, T
 from udfs.frames.tables import schema_of
-from udfs.replay.findings import facts
+from udfs.replay.findings import facts, facts_unanswered
 from udfs.replay.findings.arrivals import (
     SHOWN,
     choose_shown,
@@ -91,11 +91,13 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
         facts.clock_stepped: few["steps"],
         facts.cannot_connect: failures,
         facts.unanswered_pings: few["pings"],
-        facts.acknowledged_elsewhere: elsewhere,
-        facts.closed_by_receiver: closed,
-        facts.receiver_replaced: replaced,
-        facts.never_answered: unexplained(few["streams"], ends, doubted, failures, elsewhere, closed, replaced),
-        facts.acknowledgment_fell: fallen_in_scopes(few["fallen"], few["tallies"], doubted),
+        facts_unanswered.acknowledged_elsewhere: elsewhere,
+        facts_unanswered.closed_by_receiver: closed,
+        facts_unanswered.receiver_replaced: replaced,
+        facts_unanswered.never_answered: unexplained(
+            few["streams"], ends, doubted, failures, elsewhere, closed, replaced
+        ),
+        facts_unanswered.acknowledgment_fell: fallen_in_scopes(few["fallen"], few["tallies"], doubted),
         facts.window_stalled: window_stalled(few["stalls"], few["answering"]),
         facts.several_receivers: several_receivers(few["flows"], ends, few["tallies"]),
     }
