@@ -80,6 +80,7 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
     elsewhere = order_acks_elsewhere(few["answers"], ends, doubted)
     closed = closed_connections(few["streams"], ends, few["session_acks"], doubted)
     replaced = replaced_receivers(few["tallies"], ends, doubted)
+    unanswered = unexplained(few["streams"], ends, doubted, failures, elsewhere, closed, replaced)
     found: dict[Callable[..., FindingText], pl.DataFrame] = {
         facts.expired_on_arrival: expired_on_arrival(few["expired"], ends),
         facts.two_addresses: two_addresses(ends, few["conflicts"]),
@@ -94,9 +95,7 @@ def _of_few(**few: pl.DataFrame) -> pl.DataFrame:
         facts_unanswered.acknowledged_elsewhere: elsewhere,
         facts_unanswered.closed_by_receiver: closed,
         facts_unanswered.receiver_replaced: replaced,
-        facts_unanswered.never_answered: unexplained(
-            few["streams"], ends, doubted, failures, elsewhere, closed, replaced
-        ),
+        facts_unanswered.never_answered: unanswered,
         facts_unanswered.acknowledgment_fell: fallen_in_scopes(few["fallen"], few["tallies"], doubted),
         facts.window_stalled: window_stalled(few["stalls"], few["answering"]),
         facts.several_receivers: several_receivers(few["flows"], ends, few["tallies"]),
