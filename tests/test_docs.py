@@ -148,7 +148,7 @@ def test_figures_on_pages_are_those_of_the_program() -> None:
         ),
         "docs/how-the-replay-decides.md": (
             f"more than {acks.MOST_SENDERS} senders",
-            f"more than {marks._MOST_PAIRS:,} pairs",
+            f"more than {marks.MOST_PAIRS:,} pairs",
             f"more than {MOST_ALIKE} connections",
             f"more than {DEFAULTS.window_bytes >> 20} MiB behind",
         ),
