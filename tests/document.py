@@ -95,8 +95,8 @@ def field_terms() -> str:
         _NOTE,
         "What columns are called in OpenTelemetry's semantic conventions (messaging, network), the Elastic Common "
         "Schema (ECS), Zeek's conn.log and notice.log, and Suricata's EVE, to join a night with other logs. An empty "
-        f"cell: nothing there means the same. `messaging.system` is `{SYSTEM}`. Zeek's and Suricata's `orig` or `src` is who "
-        "opened the connection; here it is who sent.",
+        f"cell: nothing there means the same. `messaging.system` is `{SYSTEM}`. Zeek's and Suricata's `orig` or `src` "
+        "is who opened the connection; here it is who sent.",
         _table(("column", "OpenTelemetry", "ECS", "Zeek", "Suricata"), terms),
         "## What `export` writes",
         "`msmq-replay export --warehouse /data/msmq --out night.ndjson` writes one JSON object a line, in UTF-8: first "
