@@ -330,7 +330,29 @@ STREAM_GAPS = Table(
     "stream_gaps",
     "One row per run of stream bytes that no capture contains.",
     ("stream_id", "stream_offset"),
-    (_STREAM_ID, _STREAM_OFFSET, Column("length", LONG, "Missing bytes.", nullable=False)),
+    (
+        _STREAM_ID,
+        _STREAM_OFFSET,
+        Column("length", LONG, "Missing bytes.", nullable=False),
+        Column(
+            "capture_id",
+            STRING,
+            "Capture of the first byte after it or, where there is none, of the last one before it.",
+        ),
+        Column(
+            "last_before_at",
+            TIMESTAMP,
+            "Time of the last captured byte before it, UTC; null where there is none, and for captures that release "
+            "1.0 or an earlier one read.",
+        ),
+        Column("first_after_at", TIMESTAMP, "Time of the first captured byte after it, UTC; likewise."),
+        Column(
+            "unknown_verdicts",
+            LONG,
+            "Arrivals with the verdict unknown (capture_gap) because of it: it lies between them and what set the "
+            "state before them. The replay fills this in.",
+        ),
+    ),
 )
 
 BODY_CRC32 = Column("body_crc32", U32, "CRC-32 of the body, or of its keyed hash under --names hash; null for none.")

@@ -86,6 +86,8 @@ TIMES = {
     "receiver_last_at": "receiver_last_ns",
     "ended_at": "ended_ns",
     "window_shut_at": "window_shut_from_ns",
+    "last_before_at": "last_before_ns",
+    "first_after_at": "first_after_ns",
     "ingested_at": "ingested_ns",
 }
 """Timestamp columns of the tables, and the columns that rows have instead: nanoseconds since 1970."""

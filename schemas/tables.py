@@ -10,7 +10,7 @@ from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VE
 from schemas.runs import RUNS
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 
-LAYOUT = 1
+LAYOUT = 2
 """The number of the tables' layout: one more with each release that adds a table, a column, or a word in a column."""
 INGESTED = (CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
 """The tables that `ingest` writes; `decode` writes DECODED_TABLES."""

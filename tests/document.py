@@ -18,6 +18,7 @@ from schemas.messages import HEADERS_OF, TABLE_OF
 from schemas.outcomes import FATES, MEANING
 from schemas.table import Column, Table, sql_type
 from schemas.tables import FIRST, INTERNAL, TABLES
+from schemas.terms import EXPORTED, LEFT_OUT, OUTCOME_OF, SYSTEM, TERMS
 from schemas.violations import Fault, Violation
 from schemas.wire import Bits, Condition, Field, Header, Kind
 
@@ -51,6 +52,7 @@ def pages() -> dict[str, str]:
         "tables.md": tables(),
         "words.md": words(),
         "metrics.md": metrics(),
+        "field-terms.md": field_terms(),
     } | of_tables
 
 
@@ -70,6 +72,50 @@ def metrics() -> str:
         "The keys of the JSON object that is posted to `--webhook`. Texts are as captured, but for `text`: escape them "
         "where they are shown.",
         _table(("key", "meaning"), ((_code(name), meaning) for name, meaning in FIELDS.items())),
+    )
+
+
+def field_terms() -> str:
+    """Returns the page of what columns are called elsewhere, and of what `export` writes."""
+    terms = (
+        (f"`{term.table.name}.{term.column}`", *(_code(name) if name else "" for name in term[2:])) for term in TERMS
+    )
+    lines = (
+        (
+            f"[`{table.name}`](tables/{table.name}.md)",
+            f"`{of.dataset}`",
+            f"`{of.kind}`",
+            ", ".join(f"`{name}`: {column}" for column, name in of.moved.items()),
+        )
+        for table, of in EXPORTED.items()
+    )
+    outcomes = "; ".join(f"{fate}: {outcome}" for fate, outcome in OUTCOME_OF.items())
+    return _page(
+        "# Field terms, and export",
+        _NOTE,
+        "What columns are called in OpenTelemetry's semantic conventions (messaging, network), the Elastic Common "
+        "Schema (ECS), Zeek's conn.log and notice.log, and Suricata's EVE, to join a night with other logs. An empty "
+        f"cell: nothing there means the same. `messaging.system` is `{SYSTEM}`. Zeek's and Suricata's `orig` or `src` "
+        "is who opened the connection; here it is who sent.",
+        _table(("column", "OpenTelemetry", "ECS", "Zeek", "Suricata"), terms),
+        "## What `export` writes",
+        "`msmq-replay export --warehouse /data/msmq --out night.ndjson` writes one JSON object a line, in UTF-8: first "
+        "messages, then findings, then incidents. No line has a message's body. All lines of a table have the same "
+        "keys; what is not known is null. Names follow the table above, and all other columns are in the object "
+        f"`{SYSTEM}` under their names, but {' and '.join(map(_code, LEFT_OUT))}: JSON's numbers are floats for "
+        "many readers, and `tx_sequence` and `message_key` say the same.",
+        _table(("table", "`event.dataset`", "`event.kind`", "columns with other names"), lines),
+        "* `@timestamp`, as every time, is RFC 3339 in UTC with microseconds: when a message was first seen, or its "
+        "sequence last if it never was; when a finding or an incident began. Null in captures without times.\n"
+        "* `event.id` names the row in every export: write it as the document's identifier, and a later export "
+        f"replaces the row.\n* `event.outcome`, of messages: {outcomes}.\n"
+        "* `--since` and `--until` take rows of which something was captured in the period, such as the arrival that "
+        "decided what became of a message. `--since last`, the default, begins with the earliest capture of the last "
+        "run that brought any: an export after each night follows what becomes of messages.",
+        "Elasticsearch: Filebeat's `ndjson` parser with `overwrite_keys`, or a bulk request with an action line before "
+        "each. Splunk: `INDEXED_EXTRACTIONS = json` with `TIMESTAMP_FIELDS = @timestamp`, or HEC's raw endpoint. Loki: "
+        "a file source with the stages `json` and `timestamp` (`RFC3339Nano`). DuckDB: `read_json('night.ndjson', "
+        'sample_size = -1)`. Polars: `scan_ndjson("night.ndjson", infer_schema_length=None)`.',
     )
 
 

@@ -3,7 +3,7 @@
 It takes rows of the replay's input tables and returns fates. It shares only names of columns with the transforms.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any, NamedTuple
@@ -30,6 +30,15 @@ class Fate(NamedTuple):
     reject_count: int
 
 
+class Unread(NamedTuple):
+    """Stands among messages for bytes that are not read; false. `place` is that of a range on its stream."""
+
+    place: Key | None = None
+
+    def __bool__(self) -> bool:
+        return False
+
+
 class Peers(NamedTuple):
     """The queue managers that talk on a stream, by GUID of the handshake, or by address without one."""
 
@@ -53,6 +62,8 @@ class Receiver:
         self.said_to_be_sent = [fixed] if fixed else []
         self.had: set[Pair] = set()
         self.bytes_missing = False
+        self.unread: set[Key | None] = set()
+        """Places of the unread bytes since the state was set."""
         self.rejects = self.taken = 0
 
     def take(self, identity: int, number: int, previous: int) -> Fate:
@@ -92,6 +103,7 @@ class Receiver:
             self.had.add(pair)
         if self.literal or accepted is not False:
             self.state, self.bytes_missing = pair, False
+            self.unread.clear()
         self.taken += 1
         gap = skipped if verdict == "gap_expired" else 0
         identity_before, number_before = before or (None, None)
@@ -158,8 +170,8 @@ def chosen(messages: Iterable[Row], at: dict[str, Peers]) -> dict[tuple[str, str
     return {who: "session" if more > 0 else "queue" for who, more in found.items()}
 
 
-def merged(streams: dict[str, list[Row | None]], at: dict[str, Peers], opened: int) -> Iterator[Row | None]:
-    """Yields messages in replay order, and None for unread bytes before them.
+def merged(streams: dict[str, list[Row | Unread]], at: dict[str, Peers], opened: int) -> Iterator[Row | Unread]:
+    """Yields messages in replay order, and unread bytes before them.
 
     Of the next messages of all streams, the earliest comes first; a stream without messages counts when it begins. On
     a stream captured from mid-stream, bytes are unread before its first message if others arrived before it.
@@ -178,12 +190,12 @@ def merged(streams: dict[str, list[Row | None]], at: dict[str, Peers], opened: i
         items = left[stream]
         if not any(streams[stream]):
             if due(stream)[0] >= opened:
-                yield None
+                yield from items
             del left[stream]
             continue
         if arrived and at[stream].mid_stream and len(items) == len(streams[stream]):
-            yield None
-        while items[-1] is None:
+            yield Unread()
+        while not items[-1]:
             yield items.pop()
         arrived = True
         yield items.pop()
@@ -249,11 +261,17 @@ def legs_of_sources(messages: list[Row], at: dict[str, Peers]) -> dict[str, list
 
 
 def verdicts(
-    tables: Rows, *, reading: str, scope: str, disputed: Callable[[list[Row]], set[Key]] = lambda _: set()
+    tables: Rows,
+    *,
+    reading: str,
+    scope: str,
+    disputed: Callable[[list[Row]], set[Key]] = lambda _: set(),
+    unknown_by: Counter[Key | None] | None = None,
 ) -> dict[Key, Fate]:
     """Returns the fate of each transactional message at its final destination.
 
-    `disputed` names those messages of a scope whose order the clocks of captures leave in doubt.
+    `disputed` names those messages of a scope whose order the clocks of captures leave in doubt. `unknown_by` gets how
+    many verdicts are unknown because of the unread bytes at each place.
     """
     at = ends(tables)
     messages = [
@@ -282,16 +300,16 @@ def verdicts(
     acks = order_acks(tables["acks"], at, senders)
     found: dict[Key, Fate] = {}
     for key, rows in in_scope.items():
-        places: dict[str, list[tuple[int, Row | None]]] = defaultdict(list)
+        places: dict[str, list[tuple[int, Row | Unread]]] = defaultdict(list)
         for row in rows:
             places[row["stream_id"]].append((row["stream_offset"], row))
         in_doubt = disputed(rows)
         for stream, offset in in_doubt:
-            places[stream].append((offset - 1, None))
+            places[stream].append((offset - 1, Unread()))
         sessions = {at[stream].session for stream in places}
         for session in sessions:
             for stream, offset in of_session[session]:
-                places[stream].append((offset, None))
+                places[stream].append((offset, Unread((stream, offset))))
         named = {
             (row["queue_manager_address"], row["destination_queue"] if key[0] == "queue" else None) for row in rows
         }
@@ -300,7 +318,7 @@ def verdicts(
             if name in named:
                 leg = f"leg {row['stream_id']}@{row['stream_offset']}"
                 at[leg] = at[row["stream_id"]]._replace(begun_ns=row["captured_ns"] or 0, mid_stream=False)
-                places[leg].append((0, None))
+                places[leg].append((0, Unread()))
         streams = {
             stream: [item for _, item in sorted(items, key=lambda item: item[0])] for stream, items in places.items()
         }
@@ -316,15 +334,18 @@ def verdicts(
         told = [((identity, number), ns) for ns, identity, number in sorted(earlier)[-1:]]
         fixed, opened = max(told, default=(None, 0))
         receiver_state = Receiver(fixed, literal=reading == "literal")
-        for message_or_gap in merged(streams, at, opened):
-            if message_or_gap is None:
+        for row in merged(streams, at, opened):
+            if isinstance(row, Unread):
                 receiver_state.bytes_missing = True
+                receiver_state.unread.add(row.place)
                 continue
-            row = message_or_gap
+            unread = [*receiver_state.unread]
             row_key = row["stream_id"], row["stream_offset"]
             fate = receiver_state.take(
                 row["tx_sequence_id"], row["tx_sequence_number"], row["previous_tx_sequence_number"]
             )
+            if unknown_by is not None and fate.reason == "capture_gap":
+                unknown_by.update(unread)
             by_clocks = fate.reason == "capture_gap" and row_key in in_doubt
             found[row_key] = fate._replace(reason="clocks_differ") if by_clocks else fate
     return found

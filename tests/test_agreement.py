@@ -4,6 +4,7 @@ So are what acknowledgments say of verdicts, with the second computation of that
 """
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from itertools import product
 from typing import Any
@@ -20,10 +21,13 @@ from tiers import seeds
 from jobs.engines.in_process import InProcess
 from jobs.engines.windows import add_states_in_memory, with_states
 from jobs.tables.spark_rows import collect, to_spark
+from schemas.ingest import STREAM_GAPS
 from schemas.replay import Reading, Scope, Verdict
 from udfs.replay.findings.receivers import find_stalls, thin_out
+from udfs.replay.fitness.flow import filled_rows
 from udfs.replay.incidents.events import messages_sent
-from udfs.replay.order.sources import Sources
+from udfs.replay.order.conversations import unite
+from udfs.replay.order.sources import SOURCES, Sources, read_sources
 from udfs.replay.outcomes.plain import SLOT
 from udfs.replay.outcomes.tallies import merge_tallies, tally
 from udfs.replay.outcomes.unusual import sum_up_verdicts
@@ -80,6 +84,19 @@ def test_two_computations_agree(tables: Tables, sources: Sources[pl.DataFrame], 
     found = {key_of(row): tuple(row[name] for name in (*Fate._fields, *ACKNOWLEDGED)) for row in rows}
     differing = [one for one in expected.keys() | found.keys() if expected.get(one) != found.get(one)]
     assert [(one, found.get(one), expected.get(one)) for one in differing[:3]] == []
+
+
+def test_gaps_name_the_verdicts_that_are_unknown_because_of_them(
+    tables: Tables, sources: Sources[pl.DataFrame]
+) -> None:
+    expected: Counter[Key | None] = Counter()
+    verdicts(tables.rows, reading=Reading.CONFORMANT, scope=Scope.AUTO, unknown_by=expected)
+    gaps = {key_of(row) for row in tables.rows["stream_gaps"]}
+    made = replay(sources)
+    engine = InProcess(tables={table.name: getattr(sources, table.name) for table in SOURCES} | made.tables)
+    found = filled_rows(unite(engine, read_sources(engine)))[STREAM_GAPS]
+    assert {key_of(row): row["unknown_verdicts"] for row in found.to_dicts()} == {key: expected[key] for key in gaps}
+    assert 0 < sum(key in expected for key in gaps) < len(gaps)
 
 
 def test_tallies_of_any_parts_are_those_of_all(sources: Sources[pl.DataFrame]) -> None:

@@ -2,13 +2,15 @@
 
 import random
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import wiretap
-from pipeline import WHOLE, Ingested, frames, ingest, look, stream
+from pipeline import WHOLE, Ingested, frames, ingest, ingest_more, look, stream
 from wiretap import (
     ACK,
     FIN,
@@ -24,7 +26,9 @@ from wiretap import (
     tcp,
 )
 
+from jobs.engines.in_process import InProcess
 from jobs.simulator import simulate
+from schemas.ingest import CAPTURES, STREAM_GAPS
 from udfs.ingest import assemble, preframe
 from udfs.ingest.options import IngestOptions
 from udfs.tcp.direction import Direction
@@ -254,6 +258,48 @@ def test_what_comes_too_late_does_not_depend_on_splits(capture: Path) -> None:
     one, *others = (ingest([capture], replace(narrow, split_bytes=split)) for split in (1 << 40, 300_000, 50_000))
     assert one.gaps
     assert [other.found for other in others] == [one.found] * 2
+
+
+# --- when and where bytes are missing -----------------------------------------------------------------------------
+
+
+def test_a_gap_says_in_which_capture_and_between_which_times_it_lies(tmp_path: Path) -> None:
+    """Of the requests, a segment is lost inside the first capture, at the cut between both, and at the very end."""
+    sent = [one for one in TALK if not one.by_server or not one.payload]
+    data = [at for at, one in enumerate(sent) if one.payload]
+    lost = data[3], data[9], data[-1]
+    records = [record for at, record in enumerate(wiretap.records(frames(sent))) if at not in lost]
+    cut = next(
+        at for at, record in enumerate(records) if record.time_ns > wiretap.NEW_YEAR * wiretap.BILLION + 10**6 * lost[1]
+    )
+    uris = written(tmp_path, records[:cut], records[cut:])
+    once, nights = InProcess(), InProcess()
+    ingest_more(once, map(str, uris), WHOLE)
+    for uri in uris:
+        ingest_more(nights, [str(uri)], WHOLE)
+    ids = {row["uri"]: row["capture_id"] for row in once.read(CAPTURES).to_dicts()}
+    first, second = (ids[str(uri)] for uri in uris)
+
+    def at(place: int) -> datetime:
+        return datetime.fromtimestamp(wiretap.NEW_YEAR + place / 1000, UTC)
+
+    for engine in (once, nights):
+        of_requests = engine.read(STREAM_GAPS).filter(pl.col("stream_id").str.starts_with("10.0.0.1:"))
+        found = of_requests.sort("stream_offset").to_dicts()
+        told = [(row["capture_id"], row["last_before_at"], row["first_after_at"]) for row in found]
+        assert told == [
+            (first, at(data[2]), at(data[4])),
+            (second, at(data[8]), at(data[10])),
+            (second, at(data[-2]), None),
+        ]
+        assert [row["length"] for row in found] == [len(sent[place].payload) for place in lost]
+
+
+def written(folder: Path, *captures: list[wiretap.Record]) -> list[Path]:
+    uris = [folder / f"{at}.pcap" for at in range(len(captures))]
+    for uri, records in zip(uris, captures, strict=True):
+        uri.write_bytes(pcap(records))
+    return uris
 
 
 # --- who ended a connection, and when its receiver was seen last ------------------------------------------------------

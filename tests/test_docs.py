@@ -28,6 +28,7 @@ from udfs.replay.order.copies import MOST_ALIKE
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SQL = re.compile(r"^```sql\n.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]*))?\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _PATH = re.compile(r"`((?:conf|docs|jobs|notebooks|schemas|tests|udfs)/[\w./-]+)`")
@@ -36,7 +37,7 @@ _NAMED = re.compile(r"\b(?:docs/[\w/-]+\.md|[A-Z]{6,}\.md)\b")
 _NUMBERED = re.compile(r"\b(?:DECISIONS|[Dd]ecisions?) \d+(?:(?:, | and )\d+)*")
 _DECISION = re.compile(r"^(\d+)\. \*\*.*(?:\n    .*)*$", re.MULTILINE)
 _LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-_MOST_WORDS = 14_100
+_MOST_WORDS = 13_220
 GENERATED = {DOCS / name for name in pages()}
 WRITTEN = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "tests").rglob("*.md")} - GENERATED)
 TRIED_ELSEWHERE = {"questions.md", "start-for-analysts.md"}
@@ -132,8 +133,9 @@ def test_the_map_names_every_page() -> None:
 
 
 def test_pages_stay_short_together() -> None:
-    """The words that `make bench` writes do not count, nor the changelog, which grows with each release."""
-    written = (page.read_text().partition(HEADING)[0] for page in WRITTEN if page.name != "CHANGELOG.md")
+    """SQL and the words that `make bench` writes do not count, nor the changelog, which grows with each release."""
+    pages_to_read = (page.read_text().partition(HEADING)[0] for page in WRITTEN if page.name != "CHANGELOG.md")
+    written = (_SQL.sub("", text) for text in pages_to_read)
     words = (word for text in written for word in text.split() if re.search(r"\w", word))
     assert sum(1 for _ in words) <= _MOST_WORDS
 
@@ -148,7 +150,7 @@ def test_figures_on_pages_are_those_of_the_program() -> None:
         ),
         "docs/how-the-replay-decides.md": (
             f"more than {acks.MOST_SENDERS} senders",
-            f"more than {marks._MOST_PAIRS:,} pairs",
+            f"more than {marks.MOST_PAIRS:,} pairs",
             f"more than {MOST_ALIKE} connections",
             f"more than {DEFAULTS.window_bytes >> 20} MiB behind",
         ),

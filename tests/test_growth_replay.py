@@ -254,7 +254,7 @@ N = 100
 @pytest.fixture(scope="module")
 def nights() -> tuple[Night, Night]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(marks, "_MOST_PAIRS", N // 2)
+        patch.setattr(marks, "MOST_PAIRS", N // 2)
         one, two = (replayed(n) for n in (N, 2 * N))
     return one, two
 
@@ -320,5 +320,5 @@ def test_where_too_much_would_be_paired_each_message_is_judged_as_behind_missing
 
     judged = ["new_sequence", "in_order", "out_of_order", "gap_expired"]
     assert verdicts() == {"broken": judged, "whole": judged}  # the other connection is a later one
-    monkeypatch.setattr(marks, "_MOST_PAIRS", 0)
+    monkeypatch.setattr(marks, "MOST_PAIRS", 0)
     assert verdicts() == {"broken": ["new_sequence", "in_order", "unknown", "unknown"], "whole": judged}

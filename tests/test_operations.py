@@ -38,7 +38,7 @@ from schemas.tables import REPLAYED, TABLES
 from udfs.frames.tables import schema_of
 from udfs.ingest import flow
 
-GAP = pl.DataFrame([("s", 1, 2)], schema_of(STREAM_GAPS.arrow), orient="row")
+GAP = pl.DataFrame([("s", 1, 2, "c", None, None, 0)], schema_of(STREAM_GAPS.arrow), orient="row")
 BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
 
 
@@ -267,9 +267,9 @@ def test_a_commit_whose_answer_was_lost_is_made_once(
             raise PySparkException("[DELTA_CONCURRENT_WRITE] the answer was lost")
 
     monkeypatch.setattr(ThroughSpark, "_write", lossy)
-    gap = spark.createDataFrame([("s", 1, 2)], STREAM_GAPS.spark)
+    gap = spark.createDataFrame(GAP.rows(), STREAM_GAPS.spark)
     tables.merge(STREAM_GAPS, gap)
-    assert rows(tmp_path, "stream_gaps") == [{"stream_id": "s", "stream_offset": 1, "length": 2}]
+    assert rows(tmp_path, "stream_gaps") == GAP.to_dicts()
 
 
 def test_a_capture_that_grows_while_it_is_read_is_left_for_the_next_run(

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,8 @@ FAIL_ON_MATCHED = 3
 _OF_A_SIGNAL = 128
 """A shell adds this to the number of the signal that ended a program."""
 STARTING = "Starting Spark"
+STDOUT = "stdout"
+"""The place of a command's lines that leaves no room for its summary there."""
 _TELLS_OTHERS = ("nightly", "look")
 """The commands that others than who runs them are told of: --prometheus, --webhook."""
 
@@ -68,7 +71,11 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
         if code == FAIL_ON_MATCHED:
             found = ", ".join(matched(config.fail_on, summary))
             warn(f"exit code {code}: --fail-on names {found}, which was found")
-        print_result(json.dumps(summary) if config.json else for_people(summary), "The run is done, but its summary")
+        text = json.dumps(summary) if config.json else for_people(summary)
+        if summary.get("out") == STDOUT:
+            print(text, file=sys.stderr)  # noqa: T201 - the lines are on stdout
+        else:
+            print_result(text, "The run is done, but its summary")
         if name in _TELLS_OTHERS:
             _tell_others(name, summary, config, code)
     except JobError as error:

@@ -64,6 +64,14 @@ COMMANDS: Mapping[str, Command] = {
         ("out", "report"),
         ("--warehouse /data/msmq --since all", "--warehouse /data/msmq --since 2026-03-02T18:00 --out today.html"),
     ),
+    "export": Command(
+        "write messages, findings and incidents as NDJSON for log stores",
+        ("out", "since", "until"),
+        (
+            "--warehouse /data/msmq --out /var/log/msmq/night.ndjson",
+            "--warehouse /data/msmq --since 2026-03-02 --until 2026-03-03 --out -",
+        ),
+    ),
     "status": Command(
         "say what was read, what is pending, what failed and why",
         ("captures",),

@@ -113,7 +113,8 @@ class Config:
     out: str = _option(
         "",
         "report: the HTML file, by default <warehouse>/report.html; look: the HTML file, by default none; "
-        "simulate: the folder of captures; dissector: the Lua file",
+        "simulate: the folder of captures; dissector: the Lua file; export: the NDJSON file, by default, and with -, "
+        "stdout",
         metavar="PATH",
     )
     out_orders: str = _option(
@@ -230,10 +231,11 @@ class Config:
 
     since: str = _report(
         LAST,
-        "from when on the report tells: last, all, or an ISO 8601 time (UTC)",
+        "from when on report and export tell: last, all, or an ISO 8601 time (UTC)",
         metavar="TIME",
         reason="last begins with the earliest capture of the last run that brought any.",
     )
+    until: str = _report("", "export: up to when, an ISO 8601 time (UTC) that is left out itself", metavar="TIME")
     names_file: str = _report(
         "",
         "TOML or CSV file of what people call queue managers and queues; shown beside the originals",
@@ -328,8 +330,8 @@ DECLARED: dict[str, Option] = {one.name: one.metadata["option"] for one in field
 DEFAULTS = Config()
 
 
-def parse_time(text: Any) -> datetime:
-    """Returns the ISO 8601 time, in UTC where it names no zone.
+def parse_time(text: Any, name: str = "since") -> datetime:
+    """Returns the ISO 8601 time that is the value of an option, in UTC where it names no zone.
 
     Raises:
         UsageError: the text is no such time.
@@ -338,7 +340,8 @@ def parse_time(text: Any) -> datetime:
         time = datetime.fromisoformat(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
     except (TypeError, ValueError, OverflowError) as error:
-        raise _wrong("since", text, f"give {LAST}, {ALL} or a time of ISO 8601") from error
+        words = f"{LAST}, {ALL} or " if name == "since" else ""
+        raise _wrong(name, text, f"give {words}a time of ISO 8601") from error
 
 
 def _read(file: str, names: set[str]) -> dict[str, Any]:
@@ -364,6 +367,8 @@ def _checked(name: str, value: Any) -> Any:
     default = getattr(DEFAULTS, name)
     if name == "since" and value not in (LAST, ALL):
         parse_time(value)
+    if name == "until" and value:
+        parse_time(value, name)
     if not isinstance(default, tuple):
         return _single(name, value, type(default))
     if isinstance(value, str):

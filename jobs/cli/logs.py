@@ -89,8 +89,19 @@ def print_result(text: str, what: str = "The result") -> None:
     Raises:
         JobError: it cannot be printed; the sentence begins with `what`.
     """
-    try:
+    with give_up_stdout(what):
         print(text, flush=True)  # noqa: T201 - the result
+
+
+@contextmanager
+def give_up_stdout(what: str) -> Iterator[None]:
+    """Leaves stdout alone once it cannot be written.
+
+    Raises:
+        JobError: it cannot; the sentence begins with `what`.
+    """
+    try:
+        yield
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at the end
         raise JobError(f"{what} cannot be printed: {error}.") from error

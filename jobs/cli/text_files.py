@@ -1,7 +1,12 @@
 """Reads and writes small files, on any file system of `pyarrow.fs`."""
 
+import shutil
+import tempfile
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from pyarrow import fs
 
@@ -28,7 +33,20 @@ def read_text(uri: str, most: int | None = None) -> str:
 
 
 def write_text(uri: str, text: str) -> None:
-    """Writes the text, whole or not at all: a local file is renamed, and object stores show a file when it is complete.
+    """Writes the text, whole or not at all.
+
+    Raises:
+        JobError: the place cannot be written, or is a pipe or a device, which a rename would replace.
+    """
+    with writing(uri) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def writing(uri: str) -> Iterator[IO[bytes]]:
+    """Opens a file to write that is there, whole, when the block ends, and not at all if that raises.
+
+    A local file is renamed; what goes to an object store is written here first.
 
     Raises:
         JobError: the place cannot be written, or is a pipe or a device, which a rename would replace.
@@ -38,21 +56,27 @@ def write_text(uri: str, text: str) -> None:
         if filesystem.get_file_info(path).type is fs.FileType.Unknown:
             raise OSError(_NOT_REGULAR)  # noqa: TRY301 - said with the place
         if isinstance(filesystem, fs.LocalFileSystem):
-            _replace(Path(path).resolve(), text)
+            with _replacing(Path(path).resolve()) as file:
+                yield file
         else:
-            with filesystem.open_output_stream(path) as file:
-                file.write(text.encode())
+            with tempfile.TemporaryFile() as file:
+                yield file
+                file.seek(0)
+                with filesystem.open_output_stream(path) as stored:
+                    shutil.copyfileobj(file, stored)
     except (OSError, ValueError) as error:
         raise JobError(f"{uri} cannot be written: {error}.") from error
 
 
-def _replace(path: Path, text: str) -> None:
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     try:
-        part.write_text(text, encoding="utf-8", newline="")
+        with part.open("wb") as file:
+            yield file
         part.replace(path)
-    except OSError:
+    except BaseException:
         part.unlink(missing_ok=True)
         raise
 

@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Any
 
+import polars as pl
+
 from jobs.cli.config import ALL, LAST, Config, parse_time
 from jobs.cli.errors import UsageError
 from jobs.cli.names import Names
@@ -15,7 +17,7 @@ from udfs.replay.fitness.amiss import cut_short
 from udfs.replay.fitness.nothing import why_nothing
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.report.findings import found_alone
-from udfs.report.flow import REPORTED, Few, collect, read_few
+from udfs.report.flow import REPORTED, collect, read_few
 from udfs.report.period import begin_of_last_run
 from udfs.report.summary import unread_frames
 
@@ -29,7 +31,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
     few = read_few(engine, *REPORTED)
     if unknown := sorted({*config.session} - {*few["sessions"]["session_id"]}):
         raise UsageError(f"The tables hold no session {', '.join(unknown)}.")
-    rows = collect(engine, few, _since(config, few), config.session)
+    rows = collect(engine, few, begin_of_period(config, few["captures"]), config.session)
     numbers = arrange.numbers(rows)
     captures, failed = few["captures"].to_dicts(), found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
     figures = headline_figures(
@@ -60,8 +62,8 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
     }
 
 
-def _since(config: Config, few: Few) -> datetime | None:
+def begin_of_period(config: Config, captures: pl.DataFrame) -> datetime | None:
     """Returns the beginning of the period; None for all that the tables hold."""
     if config.since == ALL:
         return None
-    return begin_of_last_run(few["captures"]) if config.since == LAST else parse_time(config.since)
+    return begin_of_last_run(captures) if config.since == LAST else parse_time(config.since)

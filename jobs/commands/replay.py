@@ -30,13 +30,15 @@ from jobs.tables.provenance import derive
 from jobs.tables.warehouse import Memory, Warehouse
 from schemas.ingest import CAPTURES
 from schemas.messages import MESSAGES
-from schemas.replay import Reading, Scope
+from schemas.replay import VERDICTS, Reading, Scope
 from schemas.runs import RUNS
 from schemas.table import Table
 from schemas.tables import REPLAYED
+from udfs.frames.columns import SEQUENCE
 from udfs.frames.engine import Engine
 from udfs.frames.parallel import run_in_parallel
 from udfs.replay.fitness.flow import FILLED, filled_rows
+from udfs.replay.fitness.gaps import OF_VERDICTS
 from udfs.replay.flow import Options, replay
 from udfs.replay.order.conversations import unite
 from udfs.replay.order.sources import SOURCES, read_sources
@@ -132,7 +134,15 @@ def replay_here(warehouse: Warehouse, config: Config, last: LastReplay | None = 
     united = unite(engine, read_sources(engine))
     most = None if warehouse.local is None else warehouse.local.most_to_judge
     gone = replay(united, _options(config), last, add_states_in_memory(warehouse.spark), most)
-    return Replayed(engine, gone, filled_rows(united))
+    return Replayed(engine, gone, filled_rows(united, _settled_verdicts(engine, gone.get(VERDICTS), last)))
+
+
+def _settled_verdicts(engine: InProcess, gone: pl.DataFrame | None, last: LastReplay | None) -> Any:
+    """Returns the verdicts of the last replay that stay, as `filled_rows` takes them; None where all were judged."""
+    if last is None or gone is None:
+        return None
+    verdicts = last.read(VERDICTS, *dict.fromkeys((*OF_VERDICTS, *SEQUENCE)))
+    return engine.select(engine.join(verdicts, gone, SEQUENCE, "anti"), *OF_VERDICTS)
 
 
 def write_here(warehouse: Warehouse, made: Replayed) -> None:

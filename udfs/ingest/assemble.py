@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.ingest import Compression, FramingReason, Stage, TcpReason
+from schemas.ingest import Compression, Stage, TcpReason
 from schemas.staging import ASSEMBLED
 from udfs.arrow.buffers import record_batch, struct_array
 from udfs.capture.files import open_source
 from udfs.capture.records import NO_TIME
 from udfs.frames.rows import Batches, Pass
+from udfs.ingest.faults import framing_detail, tcp_detail
 from udfs.ingest.options import CaptureFile, IngestOptions
-from udfs.msmq.framing import FramedPackets, Framer, Unframed
+from udfs.msmq.framing import FramedPackets, Framer
 from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_record, packet_columns
 from udfs.network.endpoints import endpoint_text, stream_names, unpack_endpoint
 from udfs.tcp import resume
@@ -188,6 +189,10 @@ class _Stream:
         self._pieces: list[tuple[int, int, int]] = []  # start, arrival, time of pieces in no packet yet
         self._resumed: list[str] = []  # identifiers of an earlier run's captures, which have negative ranks
         self._gaps = 0
+        self._last: tuple[int, int] | None = None
+        """Arrival and time of the last byte."""
+        self._edges: dict[int, dict[str, Any]] = {}
+        """By offset of a gap, in which capture and when the bytes before and after it were captured."""
         self._has_rows = False
         """Whether rows of it are in quarantine, so that it has a row itself although it may have no bytes."""
         self._recovered = 0
@@ -205,9 +210,12 @@ class _Stream:
             mid_stream = self._side.isn is None
             framer = self._framer = Framer(mid_stream=mid_stream, raw_kept=self._options.raw_kept)
         for start, end, segment, skip, _ in pieces:
+            arrival = arrival_number(segment.capture, segment.frame)
             if start > framer.end:
+                self._edges[framer.end] = self._edge(arrival, segment.time_ns)
                 self._add_framed(framer.gap(start - framer.end))
-            self._pieces.append((start, arrival_number(segment.capture, segment.frame), segment.time_ns))
+            self._pieces.append((start, arrival, segment.time_ns))
+            self._last = arrival, max(segment.time_ns, segment.last_ns)
             self._recovered += end - start
             if segment.time_ns != NO_TIME:
                 self._first_ns = min(self._first_ns, segment.time_ns)
@@ -234,7 +242,7 @@ class _Stream:
         at_end = missing_at_end(side)
         for offset, length in [*side.gaps[self._gaps :], *([(side.done, at_end)] if at_end else [])]:
             row = {"stream_id": self.stream_id, "stream_offset": offset, "length": length}
-            self._out.add("gap", self._endpoints, row)
+            self._out.add("gap", self._endpoints, row | (self._edges.pop(offset, None) or self._edge()))
         self._gaps = len(side.gaps)
         for segment, reason in side.rejected:
             self._out.reject(self._endpoints, self.stream_id, segment, reason)
@@ -282,11 +290,13 @@ class _Stream:
             return None
         self._forget(self.tail)
         places = [(start, *capture_and_record(number), time_ns) for start, number, time_ns in self._pieces]
-        ranks = sorted({rank for _, rank, _, _ in places})
+        last = self._last and (*capture_and_record(self._last[0]), self._last[1])
+        ranks = sorted({rank for _, rank, _, _ in places} | ({last[0]} if last else set()))
         return {
             "framer": self._framer and self._framer.state(keep_bodies=self._options.keep_bodies),
             "captures": [self._capture_id(rank) for rank in ranks],
             "pieces": [(start, ranks.index(rank), frame, time_ns) for start, rank, frame, time_ns in places],
+            "last": last and (ranks.index(last[0]), *last[1:]),
             "recovered": self._recovered,
             "times": (self._first_ns, self._last_ns),
         }
@@ -301,9 +311,21 @@ class _Stream:
             (start, arrival_number(index - len(self._resumed), frame), time_ns)
             for start, index, frame, time_ns in state["pieces"]
         ]
+        if last := state.get("last"):  # which states of a release before 2.0 lack
+            self._last = arrival_number(last[0] - len(self._resumed), last[1]), last[2]
         self._recovered = state["recovered"]
         self._first_ns, self._last_ns = state["times"]
         self._gaps = len(self._side.gaps)
+
+    def _edge(self, arrival: int | None = None, time_ns: int = int(NO_TIME)) -> dict[str, Any]:
+        """Returns what STREAM_GAPS tells of a gap behind the last byte; `arrival` and time are of the next, if any."""
+        before, last_ns = self._last or (None, NO_TIME)
+        of = before if arrival is None else arrival
+        return {
+            "capture_id": None if of is None else self._capture_id(capture_and_record(of)[0]),
+            "last_before_ns": None if last_ns == NO_TIME else last_ns,
+            "first_after_ns": None if time_ns == NO_TIME else time_ns,
+        }
 
     def _capture_id(self, rank: int) -> str:
         return self._resumed[rank] if rank < 0 else self._out.captures[rank].capture_id
@@ -324,7 +346,7 @@ class _Stream:
                 self._out.add(
                     "quarantine",
                     self._endpoints,
-                    {"stage": Stage.FRAMING, "detail": _framing_detail(run), "stream_id": self.stream_id}
+                    {"stage": Stage.FRAMING, "detail": framing_detail(run), "stream_id": self.stream_id}
                     | {"reason": run.reason, "capture_id": self._capture_id(rank), "frame_number": frame}
                     | {"stream_offset": run.offset, "length": run.length, "raw": run.raw},
                 )
@@ -376,7 +398,7 @@ class _Out:
             {
                 "stage": Stage.TCP,
                 "reason": reason,
-                "detail": _TCP_DETAILS[reason].format(frame=segment.frame, seq=segment.seq, length=length),
+                "detail": tcp_detail(reason, segment.frame, segment.seq, length),
                 "capture_id": self.captures[segment.capture].capture_id,
                 "stream_id": stream_id,
                 "frame_number": segment.frame,
@@ -422,25 +444,3 @@ class _Out:
             buffer, start, size, keep_bodies=options.keep_bodies, dropped=dropped, hiding_key=options.hiding_key
         )
         return struct_array(columns, ASSEMBLED.field("packet").type)
-
-
-_TCP_DETAILS = {
-    TcpReason.OUTSIDE_WINDOW: "The {length} bytes of record {frame} carry sequence number {seq}, far from where their "
-    "direction was, and nothing follows them there.",
-    TcpReason.BEFORE_START: "The {length} bytes of record {frame} (sequence number {seq}) lie before the first byte of "
-    "their stream.",
-    TcpReason.AFTER_FIN: "The {length} bytes of record {frame} (sequence number {seq}) lie after the end that the FIN "
-    "of their stream announced.",
-}
-_FRAMING_DETAILS = {
-    FramingReason.BAD_SIGNATURE: "where a packet should begin there is no MSMQ signature",
-    FramingReason.BAD_VERSION: "the header there has a version other than 0x10",
-    FramingReason.BAD_PACKET_SIZE: "the header there announces less than 16 bytes or more than 4 MiB",
-    FramingReason.INCOMPLETE_FRAME: "the packet that begins there, or before a gap, is not complete",
-    FramingReason.AFTER_GAP: "bytes before it are missing, so that no packet's beginning is known",
-    FramingReason.MID_STREAM: "the capture began inside the stream, so that no packet's beginning is known",
-}
-
-
-def _framing_detail(run: Unframed) -> str:
-    return f"{run.length} bytes from stream offset {run.offset} on are in no packet: {_FRAMING_DETAILS[run.reason]}."

@@ -23,7 +23,7 @@ BEFORE = ("arrivals_before", "missing_before")
 _ADDRESSED = ("source_queue_manager", "queue_manager_address")
 _PLACE = ("stream_id", *STREAM, "stream_offset")
 _QUEUE = (*_ADDRESSED, "destination_queue")
-_MOST_PAIRS = 1 << 18
+MOST_PAIRS = 1 << 18
 """Pairs of what may hold messages of a scope, and scopes, that get a row each."""
 _NO_MARKS = to_frame(MARK.empty_table())
 
@@ -45,7 +45,7 @@ def doubtful_scopes(flows: pl.DataFrame, unread: pl.DataFrame, ends: pl.DataFram
 def _of_too_many(pieces: pl.DataFrame, scopes: pl.DataFrame, *key: str) -> pl.DataFrame:
     """Returns `scope_key` of the scopes that share a key with too many pieces, for all scopes that do."""
     pairs = pieces.group_by(key).agg(pl.col("rows").sum()).join(scopes.group_by(key).len("scopes"), on=key)
-    too_many = pairs.filter(pl.col("rows") * pl.col("scopes") > _MOST_PAIRS)
+    too_many = pairs.filter(pl.col("rows") * pl.col("scopes") > MOST_PAIRS)
     return scopes.join(too_many, on=key, how="semi").select("scope_key")
 
 

@@ -12,7 +12,7 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, SEQUENCES, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
-from udfs.frames.columns import PLACE, SEQUENCE, in_one_only, is_on
+from udfs.frames.columns import PLACE, RANGE, SEQUENCE, in_one_only, is_on
 from udfs.frames.derivation import Frames
 from udfs.frames.engine import Engine, T
 from udfs.frames.tables import schema_of
@@ -30,10 +30,8 @@ from udfs.replay.settled.touched import Now, find_touched
 from udfs.replay.witness import with_keys
 
 _SOURCES: Mapping[Table, tuple[str, ...]] = {
-    **{
-        table: COLUMNS[table] or tuple(table.names)
-        for table in (MESSAGES, PACKETS, STREAMS, STREAM_GAPS, QUARANTINE, ACKS)
-    },
+    **{table: COLUMNS[table] or tuple(table.names) for table in (MESSAGES, PACKETS, STREAMS, QUARANTINE, ACKS)},
+    STREAM_GAPS: RANGE,
     CAPTURES: ("capture_id", "uri"),
 }
 """The tables of which changes touch what was judged, and the columns that matter."""
