@@ -43,7 +43,7 @@ from udfs.replay.flow import Options, replay
 from udfs.replay.order.conversations import unite
 from udfs.replay.order.sources import SOURCES, read_sources
 from udfs.replay.settled.flow import LastReplay
-from udfs.replay.settled.rows import TooManyToJudge
+from udfs.replay.settled.cuts import TooManyToJudge
 
 
 def run(spark: SparkSession, config: Config) -> Summary:

@@ -28,7 +28,7 @@ from udfs.replay.outcomes.plain import (
 from udfs.replay.outcomes.slots import explain_slots
 from udfs.replay.outcomes.summaries import OF_FLOWS, carried_by_stream, summarize_sequences, summarize_sessions
 from udfs.replay.outcomes.transactions import OF_TRANSACTIONS, derive_transactions, with_neighbours
-from udfs.replay.outcomes.unacknowledged import (
+from udfs.replay.outcomes.missing_acks import (
     acknowledged_in_vain,
     acknowledged_no_more,
     acknowledged_pairs,
