@@ -13,7 +13,7 @@ from schemas.ingest import BOOKS, CAPTURES, Book
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, Verdict
 from udfs.frames.derivation import Frames
-from udfs.report import balancing, findings, messages, period, pictures, sessions, summary
+from udfs.report import balancing, findings, incidents, messages, period, pictures, sessions, summary
 from udfs.report.flow import REPORTED, collect, read_few
 from udfs.report.page import WITNESSES, proofs, witness_columns, witness_keys
 
@@ -284,7 +284,7 @@ def test_incidents_are_ranked_by_what_was_lost_then_stuck_then_by_all_else() -> 
         dict.fromkeys(WORST_FIRST, 0) | counts | {"incident_id": str(place), "outcome": outcome, "ongoing": ongoing}
         for place, (outcome, counts, ongoing) in enumerate(ranked)
     ]
-    found = findings.worst_incidents(rows_of(INCIDENTS, *rows[::-1], findings=0, senders=[]), len(rows))
+    found = incidents.worst_incidents(rows_of(INCIDENTS, *rows[::-1], findings=0, senders=[]), len(rows))
     assert found["incident_id"].to_list() == [row["incident_id"] for row in rows]
 
 

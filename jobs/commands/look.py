@@ -27,7 +27,7 @@ from udfs.replay.flow import Options, replay
 from udfs.replay.order.conversations import unite
 from udfs.replay.order.sources import read_sources
 from udfs.report import balancing
-from udfs.report.findings import worst_incidents
+from udfs.report.incidents import worst_incidents
 
 _STEPS = 4
 _MB = 10**6

@@ -42,8 +42,8 @@ from udfs.replay.fitness.gaps import OF_VERDICTS
 from udfs.replay.flow import Options, replay
 from udfs.replay.order.conversations import unite
 from udfs.replay.order.sources import SOURCES, read_sources
-from udfs.replay.settled.flow import LastReplay
 from udfs.replay.settled.cuts import TooManyToJudge
+from udfs.replay.settled.flow import LastReplay
 
 
 def run(spark: SparkSession, config: Config) -> Summary:

@@ -31,21 +31,13 @@ from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.replay.words import one_or_many
 from udfs.report.findings import found_alone, sentences_by_incident
 from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, read_few
+from udfs.report.incidents import machines_to_blame, unrepaired_incidents, ways_of_harm
 from udfs.report.labels import OF_LABELS, first_labels, labels_of
 from udfs.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
 from udfs.report.period import broken, captured, of_last_run
 from udfs.report.proof import missing_messages, prove
 from udfs.report.rows import SEVERITIES, Row, Rows
-from udfs.report.summary import (
-    kinds_by_severity,
-    lost_by,
-    machines_to_blame,
-    newest_captures,
-    sums_of_sessions,
-    unread_frames,
-    unrepaired_incidents,
-    ways_of_harm,
-)
+from udfs.report.summary import kinds_by_severity, lost_by, newest_captures, sums_of_sessions, unread_frames
 
 _NAMED = 20
 """Captures with something amiss that are named; all are counted."""

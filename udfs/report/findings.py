@@ -4,9 +4,8 @@ from datetime import datetime
 
 import polars as pl
 
-from schemas.incidents import WORST_FIRST
 from schemas.replay import FINDINGS, FindingKind, Severity
-from udfs.frames.columns import SEQUENCE, count, count_distinct, count_if, nanoseconds
+from udfs.frames.columns import SEQUENCE, count, count_distinct, count_if
 from udfs.report.rows import SEVERITIES, first_of, in_period, place_in, with_nanoseconds
 
 LISTED_INCIDENTS = 100
@@ -47,19 +46,6 @@ def worst_findings(findings: pl.DataFrame, *within: str) -> pl.DataFrame:
     return with_nanoseconds(first_of(findings, within, order, descending, LISTED_FINDINGS), found_ns="found_at")
 
 
-def worst_incidents(incidents: pl.DataFrame, limit: int) -> pl.DataFrame:
-    """Returns the `limit` worst incidents: those WORST_FIRST, then those that are not over.
-
-    `began_ns` and `ended_ns` replace the times, those of senders, too.
-    """
-    worst = (*map(pl.col, WORST_FIRST), pl.col("ongoing").fill_null(value=True), pl.col("findings"))
-    order = (*worst, *map(pl.col, ("began_at", "incident_id")))
-    descending = [place < len(worst) for place in range(len(order))]
-    chosen = incidents.sort(order, descending=descending, nulls_last=descending).head(limit)
-    timed = chosen.with_columns(pl.col("senders").list.eval(_timed(pl.element())))
-    return with_nanoseconds(timed, began_ns="began_at", ended_ns="ended_at").drop("last_captured_at")
-
-
 def sentences_by_incident(findings: pl.DataFrame) -> dict[str, list[str]]:
     """Returns what the findings of each incident say, the gravest first; those that only repeat it are left out."""
     told = findings.filter(pl.col("incident_id").is_not_null(), ~pl.col("kind").is_in(_IN_OTHERS))
@@ -74,11 +60,3 @@ def found_alone(findings: pl.DataFrame, kind: FindingKind) -> list[str]:
     alone = findings.filter(pl.col("kind") == kind.value, pl.col("incident_id").is_null(), is_grave)
     order = (place_in(SEVERITIES, "severity"), pl.col("found_at"))
     return alone.sort(order, descending=[False, True]).head(_SENTENCES)["explanation"].to_list()
-
-
-def _timed(sender: pl.Expr) -> pl.Expr:
-    """Returns one of the `senders` of an incident with its times in nanoseconds."""
-    kept = (sender.struct[name] for name in ("address", "messages", "accepted", "lost", "suspected"))
-    return pl.struct(
-        *kept, *(nanoseconds(sender.struct[f"{name}_seen_at"]).alias(f"{name}_ns") for name in ("first", "last"))
-    )

@@ -20,13 +20,8 @@ from udfs.frames.derivation import Frames
 from udfs.replay.fitness.counts import with_amiss
 from udfs.replay.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.replay.witness import with_keys
-from udfs.report.findings import (
-    LISTED_INCIDENTS,
-    findings_by_kind,
-    shown_findings,
-    worst_findings,
-    worst_incidents,
-)
+from udfs.report.findings import LISTED_INCIDENTS, findings_by_kind, shown_findings, worst_findings
+from udfs.report.incidents import machines_to_blame, ways_of_harm, worst_incidents
 from udfs.report.messages import (
     LISTED_MESSAGES,
     accepted_by_sender,
@@ -37,7 +32,7 @@ from udfs.report.messages import (
 from udfs.report.period import Steps, begin_of_last_run, broken, captured, steps
 from udfs.report.rows import in_period, with_nanoseconds
 from udfs.report.sessions import caveats, coverage, damages, ranked_sessions
-from udfs.report.summary import machines_to_blame, sums_of_sessions, ways_of_harm
+from udfs.report.summary import sums_of_sessions
 
 Tables = Mapping[str, pl.DataFrame]
 """Rows of gold tables, by the names of the tables."""

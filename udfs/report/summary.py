@@ -2,14 +2,12 @@
 
 import polars as pl
 
-from schemas.incidents import Cause, IncidentOutcome
 from schemas.ingest import MSMQ_ON_PORT, TCP_PORT, CaptureStatus, NotJudged
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
 from udfs.frames.columns import count, count_if, nanoseconds
 from udfs.replay.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.replay.words import one_or_many
-from udfs.report.findings import worst_incidents
 from udfs.report.messages import QUEUE, summed_harm
 from udfs.report.period import of_last_run
 from udfs.report.rows import Row, Rows
@@ -17,21 +15,10 @@ from udfs.report.rows import Row, Rows
 _NAMED = {"senders": "source_queue_managers", "queues": "destination_queues"}
 _LOST_BY = 3
 """Senders and queues that a summary names."""
-_WORST_INCIDENTS = 5
-"""Incidents that a summary tells."""
 _NAMED_CAPTURES = 20
 """Captures that a summary names for frames that were not read."""
 _BESIDE = (NotJudged.HTTP.value, NotJudged.MULTICAST.value, NotJudged.RPC.value)
 """Traffic in which packets of the binary protocol cannot hide."""
-_HARM = {
-    "lost": "lost_messages",
-    "stuck": "stuck_messages",
-    "unacknowledged": "unacknowledged",
-    "pending": "pending",
-    "unknown": "unknown",
-}
-"""The words for what may have become of messages, and the columns of INCIDENTS that count them."""
-_IS_UNREPAIRED = pl.col("outcome") != IncidentOutcome.REPAIRED.value
 _PORT = f"^({TCP_PORT}|{MSMQ_ON_PORT})"
 _CALLED = {
     NotJudged.IPSEC.value: "IPsec",
@@ -92,37 +79,6 @@ def newest_captures(captures: pl.DataFrame) -> Row:
         )
         .row(0, named=True)
     )
-
-
-def machines_to_blame(incidents: pl.DataFrame) -> list[str]:
-    """Returns where to `go_to` about incidents with messages lost, stuck, or never acknowledged, the worst first.
-
-    A receiver that was replaced is one, too. Without any, these are machines of incidents that were not repaired.
-    """
-    is_harm = pl.any_horizontal(pl.col("lost_messages", "stuck_messages", "unacknowledged") > 0)
-    harm = incidents.filter(is_harm | (pl.col("cause") == Cause.RECEIVER_REPLACED.value))
-    told = harm if harm.height else incidents.filter(_IS_UNREPAIRED)
-    return list(dict.fromkeys(one for row in worst_incidents(told, told.height).to_dicts() for one in row["go_to"]))
-
-
-def ways_of_harm(incidents: pl.DataFrame) -> dict[str, tuple[list[str], list[str]]]:
-    """Returns the addresses of senders and of receivers of the messages that are lost, stuck and so on, by that word.
-
-    Of senders, those that are named by incidents with such messages; of lost ones, those that lost some.
-    """
-    found = {}
-    for word, column in _HARM.items():
-        rows = incidents.filter(pl.col(column) > 0).select("senders", "receivers").to_dicts()
-        sent = [one for row in rows for one in row["senders"]]
-        losing = [one for one in sent if one["lost"]] if word == "lost" else []
-        senders = {one["address"] for one in losing or sent if one["address"]}
-        found[word] = sorted(senders), sorted({one for row in rows for one in row["receivers"]})
-    return found
-
-
-def unrepaired_incidents(incidents: pl.DataFrame) -> Rows:
-    """Returns the rows of `worst_incidents` that a summary tells: those that were not repaired."""
-    return worst_incidents(incidents.filter(_IS_UNREPAIRED), _WORST_INCIDENTS).to_dicts()
 
 
 def unread_frames(captures: pl.DataFrame) -> list[str]:

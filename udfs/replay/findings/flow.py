@@ -68,8 +68,8 @@ from udfs.replay.kept import Settled
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.inputs import Inputs
 from udfs.replay.outcomes.flow import OutcomeSums
-from udfs.replay.outcomes.plain import SLOT
 from udfs.replay.outcomes.missing_acks import fallen_acks
+from udfs.replay.outcomes.plain import SLOT
 
 
 def _of_few(**few: pl.DataFrame) -> pl.DataFrame:

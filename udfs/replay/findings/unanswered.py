@@ -20,8 +20,8 @@ from udfs.frames.columns import (
 from udfs.frames.derivation import derives
 from udfs.replay.order.acks import select_order_acks
 from udfs.replay.outcomes.counts import has_outcome
-from udfs.replay.outcomes.plain import last_seen, with_receiver
 from udfs.replay.outcomes.missing_acks import OF_PAIR
+from udfs.replay.outcomes.plain import last_seen, with_receiver
 
 _DOUBTED = [Outcome.UNACKNOWLEDGED, Outcome.CONTRADICTED, Outcome.UNKNOWN]
 _CLOSED_TIMES = 3

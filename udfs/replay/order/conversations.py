@@ -19,10 +19,11 @@ from udfs.replay.order.clocks import (
     times_of_streams,
     with_steps_undone,
 )
+from udfs.replay.order.content import CONTENT
 from udfs.replay.order.copies import alike, likely_streams, not_too_many, number_packets, same_packets
 from udfs.replay.order.coverage import unread_ranges
 from udfs.replay.order.offsets import find_neighbours, find_offsets, find_shared_streams
-from udfs.replay.order.scopes import CONTENT, FLOW_KEY, NUMBERS, with_scopes
+from udfs.replay.order.scopes import FLOW_KEY, NUMBERS, with_scopes
 from udfs.replay.order.sources import Sources
 from udfs.replay.order.united import (
     choose_streams,

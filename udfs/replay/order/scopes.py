@@ -6,27 +6,12 @@ from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS, Scope
 from udfs.frames.columns import count, signed
 from udfs.frames.derivation import Frame, Frames, derives
+from udfs.replay.order.content import CONTENT
 from udfs.replay.order.ends import passes_through, receiver_is_unknown
 
 FLOW_KEY = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")
 SENDER_THERE = ("session_id", "source_queue_manager")
 """An original sender on a session: what one choice of `auto` is for."""
-CONTENT = (
-    "message_id",
-    "sent_at",
-    "tx_transaction_id",
-    "tx_first",
-    "tx_last",
-    "message_class",
-    "label",
-    "body_size",
-    "body_type",
-    "body_crc32",
-    "application_tag",
-    "extension_size",
-    "correlation_id",
-)
-"""Columns that a resend repeats ([MS-MQQB] 3.1.7.1.3); its previous number and hop count may change."""
 _QUEUE = ("source_queue_manager", "state_of", "destination_queue")
 """Whose stream of messages it is, which queue manager has the state, and the queue."""
 NUMBERS = ("tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number")

@@ -12,22 +12,11 @@ from udfs.frames.columns import ACK_PAIR, PLACE
 from udfs.frames.derivation import Frames, derives
 from udfs.frames.engine import Engine, T
 from udfs.replay.kept import Settled
+from udfs.replay.order.content import MESSAGE
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.inputs import Inputs
 from udfs.replay.outcomes.arrivals import FALLING
 from udfs.replay.outcomes.counts import OF_ASKED, count_not_read, count_outcomes, message_fates, where_reported
-from udfs.replay.outcomes.plain import (
-    JUDGED_AS,
-    MESSAGE,
-    SLOT,
-    accepted_twice,
-    cut_packets,
-    cut_streams,
-    last_seen,
-)
-from udfs.replay.outcomes.slots import explain_slots
-from udfs.replay.outcomes.summaries import OF_FLOWS, carried_by_stream, summarize_sequences, summarize_sessions
-from udfs.replay.outcomes.transactions import OF_TRANSACTIONS, derive_transactions, with_neighbours
 from udfs.replay.outcomes.missing_acks import (
     acknowledged_in_vain,
     acknowledged_no_more,
@@ -35,6 +24,10 @@ from udfs.replay.outcomes.missing_acks import (
     fallen_acks,
     late_arrivals,
 )
+from udfs.replay.outcomes.plain import JUDGED_AS, SLOT, accepted_twice, cut_packets, cut_streams, last_seen
+from udfs.replay.outcomes.slots import explain_slots
+from udfs.replay.outcomes.summaries import OF_FLOWS, carried_by_stream, summarize_sequences, summarize_sessions
+from udfs.replay.outcomes.transactions import OF_TRANSACTIONS, derive_transactions, with_neighbours
 from udfs.replay.outcomes.unusual import sum_up_verdicts, unusual_arrivals
 
 

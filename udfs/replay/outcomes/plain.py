@@ -10,9 +10,9 @@ from schemas.replay import Evidence, Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS, NEGATIVE_CLASS, QUEUED_CLASS
 from udfs.frames.columns import PLACE, SEQUENCE
 from udfs.frames.derivation import derives
+from udfs.replay.order.content import MESSAGE
 
 SLOT = (*SEQUENCE, "tx_sequence_number")
-MESSAGE = ("source_queue_manager", "message_id", "content_hash")
 TALLIED = (
     *(*SLOT, *PLACE, "source_queue_manager", "message_id", "session_id", "captured_at", "captured_ns"),
     *("previous_tx_sequence_number", "replay_order", "accepted", "verdict", "gap_size", "sent_at"),

@@ -12,7 +12,7 @@ accepts: nothing that came before says more of the rest than RESUMED does. The r
   others. What concerns names or acknowledgments touches all scopes of the senders.
 * Connections that captures hold twice touch all scopes of their senders, and differing clocks the scopes whose order
   they leave in doubt. If what captures hold twice changes, so may the clocks, and all is judged.
-* A scope is cut before the last sequence that may be, and that neither is nor follows what is touched.
+* A scope is cut before the last possible sequence that is not above the lowest touched one.
 """
 
 import polars as pl

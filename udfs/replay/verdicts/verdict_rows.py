@@ -1,19 +1,16 @@
 """The rows of VERDICTS: messages, each with what the passes found of its run."""
 
-import numpy as np
 import polars as pl
-from pandas.util import hash_array
 
 from schemas.replay import VERDICTS, Evidence, Reason, Verdict
 from udfs.frames.columns import PLACE, are_in, quotient, timestamp, tx_sequence, unsigned
 from udfs.frames.derivation import derives
 from udfs.replay.order.clocks import with_recorded
+from udfs.replay.order.content import content_hashes
 from udfs.replay.order.marks import BEFORE, STREAM
-from udfs.replay.order.scopes import ASKS_FOR_FINAL_ACK, CONTENT, FLOW_KEY, with_flow
+from udfs.replay.order.scopes import ASKS_FOR_FINAL_ACK, FLOW_KEY, with_flow
 
 _MS = 1_000_000  # ns
-_HASHED_AT_ONCE = 1 << 14
-"""Messages whose content is held as text."""
 
 
 @derives(("stream_id", "piece"), ("steps",))
@@ -55,7 +52,7 @@ def verdict_rows(
     of_messages = messages[found["row"]]
     rows = pl.concat(
         [
-            of_messages.with_columns(content_hash=_content_hashes(of_messages)),
+            of_messages.with_columns(content_hash=content_hashes(of_messages)),
             found.select("session_id", "scope_key", *BEFORE),
             runs.drop(*STREAM, "stream_id", "piece", strict=False)[found["run"]],
         ],
@@ -79,15 +76,6 @@ def verdict_rows(
         **_values(),
     ).select(VERDICTS.names)
     return with_recorded(verdicts, only_in_copies.drop("piece", strict=False), steps)
-
-
-def _content_hashes(messages: pl.DataFrame) -> pl.Series:
-    """Returns a hash of the CONTENT of each message, which is the same for all releases of Polars and in all tasks."""
-    hashes = [
-        hash_array(some.select(pl.struct(CONTENT).struct.json_encode()).to_series().to_numpy(), categorize=False)
-        for some in messages.iter_slices(_HASHED_AT_ONCE)
-    ]
-    return pl.Series(np.concatenate([np.empty(0, np.uint64), *hashes]).view(np.int64))
 
 
 def _values() -> dict[str, pl.Expr]:
