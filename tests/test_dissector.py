@@ -26,7 +26,7 @@ from wiretap import ACK, PSH, Record, Sent, records
 from jobs import main
 from jobs.wireshark.generate import dissector, field_names
 from schemas.ingest import PacketType
-from schemas.messages import DECODED_TABLES, NOT_IN_RAW, TABLE_OF
+from schemas.messages import DECODED_TABLES, NOT_IN_RAW, TABLE_OF, flat_schema
 from schemas.table import BOOL, STRING, TIMESTAMP
 from schemas.violations import Fault, Violation
 from schemas.wire import UNLIMITED
@@ -38,7 +38,7 @@ OMITTED = {
     "tx_sequence",  # tx_sequence_id as text
 }
 TYPES: dict[str, pa.DataType] = {
-    column.name: column.type for table in DECODED_TABLES for column in table if column.name not in OMITTED
+    field.name: field.type for table in DECODED_TABLES for field in flat_schema(table) if field.name not in OMITTED
 } | {"packet_type": STRING}
 Fields = dict[str, Any]
 
