@@ -80,7 +80,11 @@ def fields(proto: Element) -> Fields:
         shown.setdefault(field.get("name", "").removeprefix("msmq."), []).append(field.get("show", ""))
     if "fault" in shown:
         return {"fault": shown["fault"]}
-    names = {"packet_type", *TABLE_OF[PacketType(shown["packet_type"][0])].names} if "packet_type" in shown else ()
+    names = (
+        {"packet_type", *flat_schema(TABLE_OF[PacketType(shown["packet_type"][0])]).names}
+        if "packet_type" in shown
+        else ()
+    )
     values = {column: value_of(column, shows) for column, shows in shown.items() if column in names and column in TYPES}
     return {column: value for column, value in values.items() if column not in _NONE or value != _NONE[column]}
 
