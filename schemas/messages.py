@@ -4,12 +4,13 @@
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
 from schemas import wire
 from schemas.ingest import BODY_CRC32, PACKETS, PacketType
-from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U8, U16, U32, U64, Column, Table, array
+from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U8, U16, U32, U64, Column, RowType, Table, array
 from schemas.wire import Header, Kind
 
 STRINGS = array(STRING, nullable=False)
@@ -58,7 +59,7 @@ def _sequence_id(comment: str) -> tuple[Column, Column]:
     return (Column("tx_sequence_id", U64, f"{comment}: TimeStamp and Ordinal as one unsigned number."), TX_SEQUENCE)
 
 
-MESSAGES = Table(
+MESSAGE_FIELDS = Table(
     "messages",
     "One row per decodable UserMessage-shaped packet that is neither an OrderAck nor a FinalAck.",
     _KEY,
@@ -83,6 +84,42 @@ MESSAGES = Table(
     ),
     clustered_by=("source_queue_manager", "captured_at"),
     statistics=("captured_ns", "capture_id", "destination_queue", "tx_sequence_id", "tx_sequence_number"),
+)
+"""MESSAGES, if each field of each header were a column: what decoders make."""
+_PROVIDER_TYPE = "provider_type"
+_RARE_HEADERS = {
+    "security_header": (wire.SECURITY_HEADER,),
+    "debug_header": (wire.DEBUG_HEADER,),
+    "soap_headers": (wire.SOAP_HEADER, wire.SOAP_BODY),
+    "multi_queue_format_header": (wire.MULTI_QUEUE_FORMAT_HEADER,),
+    "session_header": (wire.SESSION_HEADER,),
+}
+"""Headers that few messages have; the columns that hold their fields, as structs."""
+_ON_TOP = ("body_encrypted", "window_size")
+"""Fields of theirs that are columns all the same: the replay reads them."""
+
+
+def _struct(name: str, headers: tuple[Header, ...]) -> Column:
+    names = [column.name for header in headers for column in header_columns(header)]
+    if wire.SECURITY_HEADER in headers:
+        names.append(_PROVIDER_TYPE)
+    fields = [MESSAGE_FIELDS.arrow.field(one) for one in names if one not in _ON_TOP]
+    told = " and ".join(f"{header.name}, {header.section}" for header in headers)
+    return Column(name, pa.struct(fields), f"The fields of {told}, by their names in wire-format.md; null without it.")
+
+
+STRUCTS: tuple[Column, ...] = tuple(_struct(name, headers) for name, headers in _RARE_HEADERS.items())
+"""The columns of `messages` that hold the fields of rare headers."""
+STRUCT_OF = {field.name: column.name for column in STRUCTS for field in column.type}
+"""The name of the struct that holds a field."""
+_VIOLATIONS = "violations"
+MESSAGES = replace(
+    MESSAGE_FIELDS,
+    columns=(
+        *(column for column in MESSAGE_FIELDS if column.name not in {*STRUCT_OF, _VIOLATIONS}),
+        *STRUCTS,
+        *(column for column in MESSAGE_FIELDS if column.name == _VIOLATIONS),
+    ),
 )
 
 _ACKS = (PacketType.ORDER_ACK, PacketType.FINAL_ACK)
@@ -171,3 +208,8 @@ TABLE_OF: dict[PacketType, Table] = {
 """The table for each packet type; packets of an unknown type are quarantined."""
 DECODED_TABLES: tuple[Table, ...] = tuple(dict.fromkeys(TABLE_OF.values()))
 """The tables of decoded packets."""
+
+
+def flat_schema(table: Table) -> RowType:
+    """Returns the schema of a decoded table's rows while each field of each header is a column."""
+    return (MESSAGE_FIELDS if table == MESSAGES else table).arrow

@@ -14,7 +14,7 @@ from jobs.cli.webhook import FIELDS
 from schemas import wire
 from schemas.ingest import PacketType
 from schemas.meanings import KINDS, REASONS, UNUSABLE
-from schemas.messages import HEADERS_OF, TABLE_OF
+from schemas.messages import HEADERS_OF, STRUCT_OF, TABLE_OF
 from schemas.outcomes import FATES, MEANING
 from schemas.table import Column, Table, sql_type
 from schemas.tables import FIRST, INTERNAL, TABLES
@@ -28,7 +28,8 @@ _INTRODUCTION = (
     "The headers and fields of the packets of [MS-MQQB], with the sections of [MS-MQQB] and [MS-MQMQ] that define "
     "them. Every number is little-endian; bit 0 is the lowest. A field without an offset has a variable length or is "
     "present only if a flag is set; it follows the field before it. The columns are those of [the tables](tables.md): "
-    "`messages` has all of its headers. The fields of [the dissector](wireshark.md) have the same names."
+    "`messages` has all of its headers, rare ones as structs. The fields of [the dissector](wireshark.md) have these "
+    "names without the structs'."
 )
 _HEADER = """\
 Every option of the commands: default, unit and reason. A file given with --config overrides these values, and the
@@ -200,6 +201,11 @@ def table_page(table: Table) -> str:
     )
 
 
+def _place(column: str | None) -> str:
+    """Returns the name of a column, or of a field of a struct of `messages`."""
+    return _code(f"{STRUCT_OF[column]}.{column}" if column in STRUCT_OF else column)
+
+
 def _page(*parts: str) -> str:
     return "\n\n".join(parts) + "\n"
 
@@ -231,10 +237,10 @@ def _fields(header: Header) -> Iterator[tuple[str, ...]]:
         size = str(field.size) if field.size else "…"
         kind = _KINDS.get(field.kind)
         meaning = field.comment + (f" ({kind})" if kind else "") + (f" Only with {field.when}." if field.when else "")
-        yield str(offset) if fixed else "", size, field.name, _code(field.column), meaning + _names(field)
+        yield str(offset) if fixed else "", size, field.name, _place(field.column), meaning + _names(field)
         for bits in field.bits:
             mask = f"{bits.mask:#0{2 + 2 * field.size}x}"
-            yield "", mask, f"{field.name}.{bits.name}", _code(bits.column), bits.comment + _names(bits)
+            yield "", mask, f"{field.name}.{bits.name}", _place(bits.column), bits.comment + _names(bits)
         offset += field.size if fixed else 0
 
 

@@ -31,16 +31,18 @@ from worked_examples import EXAMPLES, PUBLISHED, RECEIVER, SENDER, SID
 from jobs.engines.in_process import InProcess
 from jobs.simulator import build
 from schemas.ingest import PacketType
-from schemas.messages import DECODED_TABLES
+from schemas.messages import DECODED_TABLES, MESSAGES, NAME_COLUMNS, STRUCTS
 from schemas.violations import Fault, Violation
 from schemas.wire import QueueType
 from udfs.decode.flow import quarantine_of
+from udfs.decode.packets import decode_packets
 from udfs.frames.derivation import to_frame
 from udfs.msmq import identifiers
 from udfs.msmq.batch import PacketBatch
 from udfs.msmq.decode import DecodedBatch, utf16_texts
 from udfs.msmq.layout import find_headers
 from udfs.msmq.packet_rows import packet_columns
+from udfs.msmq.pseudonyms import pseudonymize_columns
 from udfs.msmq.violations import RULES
 
 ORDER_QUEUE = "TCP:10.0.0.5\\PRIVATE$\\order_queue$"
@@ -101,6 +103,23 @@ def test_a_dropped_body_leaves_its_checksum(example: str) -> None:
         keyed = packet_columns(*whole, keep_bodies=keep_bodies, hiding_key=b"key")["body_crc32"].to_pylist()
         digest = hmac.digest(b"key", zlib.crc32(body).to_bytes(4), "sha256")
         assert keyed == [zlib.crc32(digest) if body else None]
+
+
+@pytest.mark.parametrize("key", [None, b"a key of the operators"])
+def test_fields_of_rare_headers_are_structs_which_are_null_without_the_header(key: bytes | None) -> None:
+    packets = batch([kept(packet) for packet in EXAMPLES.values()])
+    flat = DecodedBatch(packets).rows(MESSAGES)
+    if key:
+        flat = pseudonymize_columns(flat, NAME_COLUMNS, key)
+    (found,) = decode_packets(MESSAGES, key)([packets])
+    assert found.schema.equals(MESSAGES.arrow)
+    for row, expected in zip(found.to_pylist(), flat.to_pylist(), strict=True):
+        for header in STRUCTS:
+            fields = {field.name: expected.pop(field.name) for field in header.type}
+            assert row.pop(header.name) == (None if all(one is None for one in fields.values()) else fields)
+        assert row == expected
+    for header in STRUCTS:
+        assert 0 < found[header.name].null_count < len(found), header.name
 
 
 @pytest.mark.parametrize("count", merge_needs([2_000], [2_000, 10_000]))

@@ -26,7 +26,7 @@ from wiretap import ACK, PSH, Record, Sent, records
 from jobs import main
 from jobs.wireshark.generate import dissector, field_names
 from schemas.ingest import PacketType
-from schemas.messages import DECODED_TABLES, NOT_IN_RAW, TABLE_OF
+from schemas.messages import DECODED_TABLES, NOT_IN_RAW, TABLE_OF, flat_schema
 from schemas.table import BOOL, STRING, TIMESTAMP
 from schemas.violations import Fault, Violation
 from schemas.wire import UNLIMITED
@@ -38,7 +38,7 @@ OMITTED = {
     "tx_sequence",  # tx_sequence_id as text
 }
 TYPES: dict[str, pa.DataType] = {
-    column.name: column.type for table in DECODED_TABLES for column in table if column.name not in OMITTED
+    field.name: field.type for table in DECODED_TABLES for field in flat_schema(table) if field.name not in OMITTED
 } | {"packet_type": STRING}
 Fields = dict[str, Any]
 
@@ -80,7 +80,11 @@ def fields(proto: Element) -> Fields:
         shown.setdefault(field.get("name", "").removeprefix("msmq."), []).append(field.get("show", ""))
     if "fault" in shown:
         return {"fault": shown["fault"]}
-    names = {"packet_type", *TABLE_OF[PacketType(shown["packet_type"][0])].names} if "packet_type" in shown else ()
+    names = (
+        {"packet_type", *flat_schema(TABLE_OF[PacketType(shown["packet_type"][0])]).names}
+        if "packet_type" in shown
+        else ()
+    )
     values = {column: value_of(column, shows) for column, shows in shown.items() if column in names and column in TYPES}
     return {column: value for column, value in values.items() if column not in _NONE or value != _NONE[column]}
 

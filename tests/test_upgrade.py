@@ -18,7 +18,8 @@ from warehouses import all_rows, config, in_duckdb, without_spark
 from jobs.cli.code_version import VERSION
 from jobs.commands import nightly
 from jobs.tables import layout, local_commits
-from schemas.ingest import CAPTURES
+from schemas.ingest import CAPTURES, STREAM_GAPS
+from schemas.messages import MESSAGES
 from schemas.tables import KEPT
 
 LAYOUTS = sorted((Path(__file__).parent / "layouts").glob("*.zip"))
@@ -77,7 +78,9 @@ def test_a_warehouse_of_an_earlier_layout_goes_on_as_if_this_version_had_made_it
     for table in KEPT:
         assert DeltaTable(str(upgraded / table.name)).schema().to_arrow() is not None
         assert set(spark.read.format("delta").load(str(upgraded / table.name)).columns) == set(table.names)
-    assert layout.maker(without_spark(upgraded).properties(CAPTURES)) == VERSION
+    assert layout.maker(without_spark(upgraded).properties(STREAM_GAPS)) == VERSION
+    struct = DeltaTable(str(upgraded / MESSAGES.name)).schema().to_arrow().field("session_header")
+    assert "user_msg_sequence_number" in str(struct.type)
     told = [2, 6][had_release]
     assert in_duckdb(upgraded).sql("SELECT count(*), count(read_by) FROM captures").fetchall() == [(6, told)]
 

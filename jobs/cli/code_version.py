@@ -6,7 +6,7 @@ from functools import cache
 from importlib.abc import Traversable
 from importlib.resources import files
 
-VERSION = "1.0.0"
+VERSION = "2.0.0"
 """The release; the package's metadata reads it from here."""
 _PACKAGES = ("schemas", "udfs", "jobs")
 _COMPILED = ("__pycache__", ".pyc")

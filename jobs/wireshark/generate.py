@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from schemas import wire
 from schemas.ingest import PACKETS, PacketType
-from schemas.messages import ACKS, HEADERS_OF, MESSAGES, TABLE_OF
+from schemas.messages import ACKS, HEADERS_OF, MESSAGE_FIELDS, MESSAGES, TABLE_OF
 from schemas.table import BOOL, LONG, U64
 from schemas.violations import Fault, Violation
 from schemas.wire import Bits, Condition, Field, Header, Kind
@@ -28,7 +28,7 @@ _CONSTANTS = (
 _ENUMERATIONS = (wire.QueueType, wire.FormatType, wire.SectionId, wire.SenderIdType, wire.MessageClass)
 _DERIVED = {
     column.name: column
-    for table in (MESSAGES, ACKS, PACKETS)
+    for table in (MESSAGE_FIELDS, ACKS, PACKETS)
     for column in table
     if column.name
     in {

@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 
 from schemas import wire
 from schemas.ingest import PacketType
-from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, HEADERS_OF, MESSAGES, NOT_IN_RAW, SESSION_ACKS, TABLE_OF
+from schemas.messages import (
+    ACKS,
+    DECODED_TABLES,
+    HANDSHAKES,
+    HEADERS_OF,
+    MESSAGES,
+    NOT_IN_RAW,
+    SESSION_ACKS,
+    TABLE_OF,
+    flat_schema,
+)
 from schemas.table import Table
 from schemas.violations import Violation
 from schemas.wire import Header, Kind, QueueType
@@ -60,9 +70,9 @@ class DecodedBatch:
         self.offsets, self.parsed = find_headers(self.stored)
 
     def rows(self, table: Table) -> pa.RecordBatch:
-        """Returns the rows of one table, in the order of the packets."""
+        """Returns the rows of one table, in the order of the packets, with a column for each field."""
         table = _TABLES[table.name]  # a Python worker has a copy, and tables are compared by identity below
-        schema = table.arrow
+        schema = flat_schema(table)
         of_table = np.array([TABLE_OF.get(packet_type) is table for packet_type in PACKET_TYPES])
         rows = np.flatnonzero(of_table[self.offsets["packet_type"]])
         packets = self.packets if len(rows) == len(self.packets) else self.packets.take(pa.array(rows))
@@ -290,7 +300,7 @@ class _Columns:
             for column in _RARE_COLUMNS:
                 values = {row: packet.columns.get(column) for row, packet in self.alone.items()}
                 self.arrays[column] = pa.array(
-                    map(values.get, range(len(self.packets))), MESSAGES.arrow.field(column).type
+                    map(values.get, range(len(self.packets))), flat_schema(MESSAGES).field(column).type
                 )
         self.arrays["violations"] = self._find_violations()
 
