@@ -180,7 +180,7 @@ def merged(streams: dict[str, list[Row | Unread]], at: dict[str, Peers], opened:
     left = {stream: list(reversed(items)) for stream, items in streams.items()}
 
     def due(stream: str) -> tuple[int, int, str]:
-        following = next((item for item in reversed(left[stream]) if item), None)
+        following = next((item for item in reversed(left[stream]) if not isinstance(item, Unread)), None)
         ns = following["captured_ns"] if following else None
         return (at[stream].begun_ns if ns is None else ns, at[stream].begun_ns, stream)
 
@@ -322,10 +322,14 @@ def verdicts(
         streams = {
             stream: [item for _, item in sorted(items, key=lambda item: item[0])] for stream, items in places.items()
         }
-        first = next(filter(None, merged(streams, at, 0)))
+        first = next(row for row in merged(streams, at, 0) if not isinstance(row, Unread))
         earlier = [
             ack
-            for receiver in {at[stream].receiver for stream, items in streams.items() if any(items)}
+            for receiver in {
+                at[stream].receiver
+                for stream, items in streams.items()
+                if any(not isinstance(item, Unread) for item in items)
+            }
             for ack in acks[receiver, rows[0]["source_queue_manager"]]
             if first["captured_ns"] is not None
             and ack[0] < first["captured_ns"]
@@ -334,12 +338,12 @@ def verdicts(
         told = [((identity, number), ns) for ns, identity, number in sorted(earlier)[-1:]]
         fixed, opened = max(told, default=(None, 0))
         receiver_state = Receiver(fixed, literal=reading == "literal")
-        for row in merged(streams, at, opened):
-            if isinstance(row, Unread):
+        for one in merged(streams, at, opened):
+            if isinstance(one, Unread):
                 receiver_state.bytes_missing = True
-                receiver_state.unread.add(row.place)
+                receiver_state.unread.add(one.place)
                 continue
-            unread = [*receiver_state.unread]
+            row, unread = one, [*receiver_state.unread]
             row_key = row["stream_id"], row["stream_offset"]
             fate = receiver_state.take(
                 row["tx_sequence_id"], row["tx_sequence_number"], row["previous_tx_sequence_number"]

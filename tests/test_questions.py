@@ -290,7 +290,7 @@ def troubled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 def statement_of(number: str) -> str:
-    return next(statement for one, _, statement in QUESTIONS if one == number)
+    return str(next(statement for one, _, statement in QUESTIONS if one == number))
 
 
 def test_what_was_not_read_is_what_the_truth_says(troubled: tuple[Path, Engines]) -> None:
