@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.tables.in_folder import InFolder
+from jobs.tables.in_store import InStore
 from jobs.tables.through_spark import ThroughSpark
 from schemas.ingest import STREAM_GAPS
 
@@ -15,11 +16,12 @@ Rows = dict[tuple[str, int], int]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [InFolder, ThroughSpark])
+@pytest.mark.parametrize("kind", [InFolder, InStore, ThroughSpark])
 def test_changes_lead_from_any_version_to_the_newest(
-    spark: SparkSession, tmp_path: Path, kind: type[InFolder | ThroughSpark]
+    spark: SparkSession, tmp_path: Path, kind: type[InFolder | InStore | ThroughSpark]
 ) -> None:
-    tables = kind(spark, str(tmp_path))
+    place = f"file://{tmp_path}" if kind is InStore else str(tmp_path)
+    tables = InStore.open(spark, place) if kind is InStore else kind(spark, place)
     tables.create(KEPT)
     states: dict[int, Rows] = {}
 

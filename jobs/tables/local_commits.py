@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import polars as pl
@@ -40,6 +40,7 @@ from jobs.tables.local_files import (
 from jobs.tables.log_files import FOLDER, LAST_CHECKPOINT
 from jobs.tables.mirror import TakenError, alone_in, mirror_of
 from jobs.tables.spark_rows import nullable
+from jobs.tables.store_files import writing_objects
 from jobs.tables.tasks import map_arrow
 from schemas.table import Table
 from udfs.frames.derivation import to_arrow
@@ -114,9 +115,9 @@ def write(
 ) -> None:
     """Appends the rows to the table at this place, or replaces all its rows.
 
-    Of rows on Spark, tasks write the files. The lock is checked between the look at
-    the log and the commit: a run that took this one for dead has either made a commit of its own by then, which takes
-    the version, or the check fails.
+    Of rows on Spark, tasks write the files, to the store if the table is in one. The lock is checked between the look
+    at the log and the commit: a run that took this one for dead has either made a commit of its own by then, which
+    takes the version, or the check fails.
 
     Raises:
         ConflictError: another run took this one for dead, writes to the table all the time, or wrote to it before the
@@ -125,15 +126,16 @@ def write(
     """
     delta = open_table(place)
     if isinstance(rows, DataFrame):
-        version = delta.version()
-        files = _written_in_tasks(rows, writing_files(place, table))
+        version, mirror = delta.version(), mirror_of(place)
+        work = writing_files(place, table) if mirror is None else writing_objects(mirror.uri, table)
+        files = _written_in_tasks(rows, work)
         if overwrite and log.versions(place)[0] != version:
             raise ConflictError(f"Something else wrote {Path(place).name} at the same time.")
-        _add(place, files, check_lock, overwrite=overwrite)
+        _add(place, _actions(files), check_lock, overwrite=overwrite)
     elif not overwrite and _is_scattered(table, delta):
         replace_rows(place, table, with_values(rows.select(table.key).clear()), rows, check_lock)
     else:
-        _add(place, _written(place, table, rows), check_lock, overwrite=overwrite)
+        _add(place, _added(place, _written(place, table, rows)), check_lock, overwrite=overwrite)
 
 
 def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:
@@ -144,9 +146,8 @@ def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:
         raise (JobError(found[1]) if (found := _INVALID.search(str(error))) else error) from error
 
 
-def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[], None], *, overwrite: bool) -> None:
-    """Commits rows of FILE, in addition to the table's files or in their place."""
-    added = _added(place, files)
+def _add(place: str, added: Sequence[AddAction], check_lock: Callable[[], None], *, overwrite: bool) -> None:
+    """Commits files that are there, in addition to the table's files or in their place."""
 
     def commit(delta: DeltaTable) -> None:
         delta.create_write_transaction(added, "overwrite" if overwrite else "append", delta.schema(), **_ONCE)
@@ -223,9 +224,14 @@ def _file_at(place: str, path: str) -> str:
     return f"{place.rstrip('/')}/{unquote(path)}"
 
 
-def _added(place: str, files: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _added(place: str, files: Sequence[Mapping[str, Any]]) -> list[AddAction]:
+    """Returns what a commit says of files that this process has written; puts them into the store of the table."""
     if (mirror := mirror_of(place)) is not None:
         mirror.put(one["name"] for one in files)
+    return _actions(files)
+
+
+def _actions(files: Sequence[Mapping[str, Any]]) -> list[AddAction]:
     return [AddAction(one["name"], one["size"], {}, one["modified_ms"], True, one["statistics"]) for one in files]
 
 
@@ -262,8 +268,15 @@ def files(place: str) -> list[str]:
     return _files_of(place, open_table(place))
 
 
-def changed_files(place: str, version: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns the bytes of files that hold rows now and held none in a version, and the other way round.
+class About(NamedTuple):
+    """Says how many bytes and rows a file has; 0 rows where the table's log does not tell."""
+
+    size: int
+    rows: int
+
+
+def changed_files(place: str, version: int) -> tuple[dict[str, About], dict[str, About]]:
+    """Returns the files that hold rows now and held none in a version, and the other way round.
 
     Raises:
         OSError: the log does not tell any more what the version had.
@@ -271,19 +284,25 @@ def changed_files(place: str, version: int) -> tuple[dict[str, int], dict[str, i
     try:
         if (mirror := mirror_of(place)) is not None:
             mirror.fetch_log(version)
-        then = _sizes(place, DeltaTable(place, version))
+        then = _about_files(place, DeltaTable(place, version))
     except DeltaError as error:
         raise OSError(f"{place}: nothing tells what version {version} had: {first_line(error)}") from error
-    now = _sizes(place, open_table(place))
+    now = about_files(place)
     return {file: now[file] for file in sorted({*now} - {*then})}, {
         file: then[file] for file in sorted({*then} - {*now})
     }
 
 
-def _sizes(place: str, delta: DeltaTable) -> dict[str, int]:
-    """Returns the bytes of the table's files."""
+def about_files(place: str) -> dict[str, About]:
+    """Returns the files that hold the rows of the table at this place."""
+    return _about_files(place, open_table(place))
+
+
+def _about_files(place: str, delta: DeltaTable) -> dict[str, About]:
     actions = _add_actions(delta)
-    return dict(zip(_files_of(place, delta), actions["size_bytes"].to_pylist(), strict=True))
+    sizes, counts = actions["size_bytes"].to_pylist(), actions["num_records"].to_pylist()
+    found = [About(size, count or 0) for size, count in zip(sizes, counts, strict=True)]
+    return dict(zip(_files_of(place, delta), found, strict=True))
 
 
 def _files_of(place: str, delta: DeltaTable) -> list[str]:

@@ -93,7 +93,8 @@ class ThroughSpark(Warehouse):
         with naming_conflicts(table), session_settings(self.spark, {_USER_METADATA: by} if by else {}):
             self.spark.sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({property_list(pairs)})")
 
-    def read(self, table: Table) -> DataFrame:
+    def read(self, table: Table, *columns: str) -> DataFrame:
+        del columns  # Spark reads those that are used
         return self.spark.read.table(self.name(table))
 
     def count(self, table: Table) -> int | None:

@@ -183,8 +183,8 @@ class Warehouse(ABC):
         """
 
     @abstractmethod
-    def read(self, table: Table) -> DataFrame:
-        """Returns the rows of a table, for Spark to read."""
+    def read(self, table: Table, *columns: str) -> DataFrame:
+        """Returns the rows of a table, for Spark to read; with columns, these at least."""
 
     @abstractmethod
     def count(self, table: Table) -> int | None:
