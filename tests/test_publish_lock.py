@@ -20,7 +20,7 @@ import pytest
 
 from jobs.cli.errors import ConflictError, JobError
 from jobs.tables import lock_state, publish_lock
-from jobs.tables.declared import POLL_S
+from jobs.tables.declared import FENCE, POLL_S
 from jobs.tables.lock_state import LockState
 from jobs.tables.log import SET_PROPERTIES, Commit, rows_version
 from jobs.tables.publish_lock import PublishLock, restore_target
@@ -63,6 +63,13 @@ class Warehouse:
     def newest(self, table: str) -> Rows:
         """Returns the table's rows."""
         return self.rows[table][-1] if table in self.rows else ()
+
+    def fence(self, table: str) -> str:
+        """Returns the table's property of this name."""
+        given = (
+            json.loads(one.parameters["properties"]) for one in self.commits[table] if one.operation == SET_PROPERTIES
+        )
+        return "".join([one[FENCE] for one in given if FENCE in one][-1:])
 
     @property
     def content(self) -> dict[str, list[str]]:
@@ -171,11 +178,15 @@ class Run:
         self.write(table.name, "RESTORE", lambda _: self.warehouse.rows[table.name][version], version=str(version))
 
     def write(self, table: str, operation: str, change: Callable[[Rows], Rows], **parameters: str) -> None:
-        """Makes a Delta transaction, which fails if metadata were committed since it began, and is tried again then."""
+        """Makes a Delta transaction, which fails if metadata were committed since it began, and is tried again then.
+
+        As in a folder, the lock is checked for the fence that the table had when it was read.
+        """
         for _ in range(5):
-            self.lock.check()
             log = self.warehouse.commits.setdefault(table, [])
-            begun = len(log)
+            begun, fence = len(log), self.warehouse.fence(table)
+            self.point()
+            self.lock.check("" if operation == CREATE else table, fence)
             self.point()
             if operation == CREATE and log:  # IF NOT EXISTS
                 return
@@ -184,10 +195,10 @@ class Run:
                 return
         raise ConflictError("DELTA_METADATA_CHANGED")
 
-    def process(self, *captures: str) -> None:
+    def process(self, *captures: str, takes_over: bool = False) -> None:
         """Runs a night as `hold` does, to the end of its process."""
         try:
-            self.night(*captures)
+            self.night(*captures, takes_over=takes_over)
         except Exception as error:
             with suppress(ConflictError):
                 self.lock.fail(str(error))
@@ -195,9 +206,9 @@ class Run:
         finally:
             self.mark.free()
 
-    def night(self, *captures: str) -> None:
+    def night(self, *captures: str, takes_over: bool = False) -> None:
         """Writes one row of each table for each new capture; blind appends, so that nothing else finds duplicates."""
-        self.lock.acquire()
+        self.lock.acquire(takes_over=takes_over)
         for table in NAMES:
             if not self.warehouse.commits.get(table):
                 self.write(table, CREATE, lambda _: ())
@@ -236,6 +247,12 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
 def elsewhere(warehouse: Warehouse) -> None:
     """Runs cannot see one another's marks."""
     warehouse.file = None
+
+
+@pytest.fixture
+def others_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of other runs are on another machine."""
+    monkeypatch.setattr(publish_lock, "_is_process_here", lambda _: False)
 
 
 def holder(warehouse: Warehouse) -> LockState | None:
@@ -314,6 +331,58 @@ def test_a_run_that_lost_its_lock_can_do_nothing_more(warehouse: Warehouse) -> N
         with pytest.raises(ConflictError, match="took this one for dead"):
             work()
     assert warehouse.content == WHOLE
+
+
+@pytest.mark.usefixtures("elsewhere", "others_machine")
+@pytest.mark.parametrize("seed", range(4 * SEEDS))
+def test_a_living_run_that_is_taken_over_writes_nothing_more(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Operators take runs over that live, at random moments; no time passes, so that none counts as silent."""
+    rng = random.Random(seed)
+    schedule = Schedule(rng)
+    monkeypatch.setattr("jobs.tables.publish_lock.time.sleep", lambda _: schedule.point())
+    runs = [Run(warehouse, schedule.point, lossy=seed % 2) for _ in range(4)]
+    operators = {number for number in range(4) if number and rng.random() < 0.5}
+
+    def process(number: int) -> None:
+        for _ in range(rng.randrange(60) if number in operators else 0):
+            schedule.point()
+        runs[number].process("a", "b", "c", takes_over=number in operators)
+
+    schedule.run([partial(process, number) for number in range(4)])
+    assert all(isinstance(error, ConflictError) for error in schedule.errors.values()), schedule.errors
+    assert len(schedule.errors) <= len(operators)
+    Run(warehouse).night("a", "b", "c")
+    assert warehouse.content == WHOLE
+
+
+def test_only_who_may_be_dead_is_taken_over(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not who has the mark of this machine, nor a process of this machine that is there; and only who held the lock."""
+    run, other = Run(warehouse), Run(warehouse)
+    run.lock.acquire()
+    with pytest.raises(JobError, match="is alive on this machine, so it is not taken over"):
+        other.lock.acquire(takes_over=True)
+    here, gone = f"process {os.getpid()} on {socket.gethostname()}", f"process {2**22 + 1} on {socket.gethostname()}"
+    state = replace(LockState("r", 0), by=here)
+    assert publish_lock._is_process_here(here)
+    with pytest.raises(JobError, match=f"{here}.* is alive"):
+        publish_lock._gone_run(state, is_first_here=True)
+    for by in (gone, f"process {os.getpid()} on another", "process 1" + "0" * 30 + f" on {socket.gethostname()}", ""):
+        assert publish_lock._gone_run(replace(state, by=by), is_first_here=True) == "r"
+    assert publish_lock._gone_run(replace(state, ended="killed"), is_first_here=True) == "r"
+    assert publish_lock._gone_run(None, is_first_here=True) == ""
+    run.mark.free()
+    warehouse.file, taken = None, []
+
+    def sleep(seconds: float) -> None:
+        warehouse.now += seconds
+        taken.append(holder(warehouse))
+
+    monkeypatch.setattr(publish_lock, "_gone_run", lambda *_, **__: "a run that ended meanwhile")
+    monkeypatch.setattr("jobs.tables.publish_lock.time.sleep", sleep)
+    Run(warehouse).lock.acquire(takes_over=True)
+    assert len(taken) >= SECONDS / POLL_S
 
 
 def is_silent_after(seconds: float, watch: lock_state.Watch, warehouse: Warehouse) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
+from uuid import uuid4
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -93,7 +94,7 @@ class InStore(InFolder):
 
     def _in_store(self, table: Table, work: Callable[[DeltaTable], Any]) -> Any:
         """Has delta-rs change the table where it is."""
-        self.check_lock()
+        self.check_lock(table.name, uuid4().hex)  # as delta-rs reads it anew
         uri = path_in(self.root, table.name)
         settings = stores.options(uri) if stores.in_store(uri) else {}
         try:

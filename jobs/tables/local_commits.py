@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import polars as pl
@@ -29,6 +29,7 @@ from pyspark.sql.types import StructField, StructType
 from jobs.cli.errors import ConflictError, JobError, first_line, known_error
 from jobs.cli.logs import warn
 from jobs.tables import log
+from jobs.tables.declared import FENCE
 from jobs.tables.gone import Gone, with_values
 from jobs.tables.local_files import (
     FILE,
@@ -77,6 +78,10 @@ _opened: dict[str, tuple[log.Entry | None, DeltaTable]] = {}
 _CURE = "Ingest the captures into a new warehouse."
 
 
+CheckLock: TypeAlias = Callable[[str, str], None]
+"""Makes sure that the run may commit to the table of this name, whose newest version has this fence (`Guard.check`)."""
+
+
 def create(place: str, table: Table, properties: Mapping[str, str], *, again: bool = False) -> None:
     """Creates the table in the folder `place`, without rows, unless the folder holds it or something else.
 
@@ -109,7 +114,7 @@ def write(
     place: str,
     table: Table,
     rows: pl.DataFrame | DataFrame,
-    check_lock: Callable[[], None],
+    check_lock: CheckLock,
     *,
     overwrite: bool = False,
 ) -> None:
@@ -146,7 +151,7 @@ def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:
         raise (JobError(found[1]) if (found := _INVALID.search(str(error))) else error) from error
 
 
-def _add(place: str, added: Sequence[AddAction], check_lock: Callable[[], None], *, overwrite: bool) -> None:
+def _add(place: str, added: Sequence[AddAction], check_lock: CheckLock, *, overwrite: bool) -> None:
     """Commits files that are there, in addition to the table's files or in their place."""
 
     def commit(delta: DeltaTable) -> None:
@@ -155,7 +160,7 @@ def _add(place: str, added: Sequence[AddAction], check_lock: Callable[[], None],
     _commit(place, check_lock, commit)
 
 
-def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check_lock: Callable[[], None]) -> None:
+def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check_lock: CheckLock) -> None:
     """Deletes the rows that are `gone`, and appends others, in one commit.
 
     Only files with a row that is gone are written again, or all if they are many with few rows; where there is nothing
@@ -235,7 +240,7 @@ def _actions(files: Sequence[Mapping[str, Any]]) -> list[AddAction]:
     return [AddAction(one["name"], one["size"], {}, one["modified_ms"], True, one["statistics"]) for one in files]
 
 
-def restore(place: str, version: int, check_lock: Callable[[], None]) -> None:
+def restore(place: str, version: int, check_lock: CheckLock) -> None:
     """Puts back the columns, properties and rows that the table at this place had in the version.
 
     Raises:
@@ -332,7 +337,7 @@ def set_properties(place: str, pairs: Mapping[str, str], by: str = "") -> None:
     def commit(delta: DeltaTable) -> None:
         delta.alter.set_table_properties(dict(pairs), raise_if_not_exists=False, **_once(by))
 
-    _commit(place, lambda: None, commit, attempts=1)
+    _commit(place, lambda *_: None, commit, attempts=1)
 
 
 def add_columns(place: str, table: Table, names: Collection[str]) -> None:
@@ -345,7 +350,7 @@ def add_columns(place: str, table: Table, names: Collection[str]) -> None:
     def commit(delta: DeltaTable) -> None:
         delta.alter.add_columns([field for field in _schema(table).fields if field.name in names], **_ONCE)
 
-    _commit(place, lambda: None, commit, attempts=1)
+    _commit(place, lambda *_: None, commit, attempts=1)
 
 
 def read_columns(place: str) -> StructType:
@@ -358,9 +363,7 @@ def read_properties(place: str) -> dict[str, str]:
     return dict(open_table(place).metadata().configuration)
 
 
-def _commit(
-    place: str, check_lock: Callable[[], None], commit: Callable[[DeltaTable], None], attempts: int = _ATTEMPTS
-) -> None:
+def _commit(place: str, check_lock: CheckLock, commit: Callable[[DeltaTable], None], attempts: int = _ATTEMPTS) -> None:
     """Makes the version after the one that it reads; reads again if another run has made it.
 
     Raises:
@@ -370,7 +373,7 @@ def _commit(
         with alone_in(place):
             delta = open_table(place)
             own = _opened.pop(place)  # so that nobody else makes it go on with the log
-            check_lock()
+            check_lock(Path(place).name, delta.metadata().configuration.get(FENCE, ""))
             version = delta.version() + 1
             try:
                 commit(delta)
