@@ -13,8 +13,6 @@ from schemas.table import Column, Table, sql_type
 _CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
 POLL_S = 2.0
 """Seconds between two looks at what another run does."""
-FENCE = "msmq.fence"
-"""The property of a table that names the run which last took the lock from one that was not known to have ended."""
 _STATISTICS = "delta.dataSkippingStatsColumns"
 _CHANGES = "delta.enableChangeDataFeed"
 
@@ -22,10 +20,10 @@ _CHANGES = "delta.enableChangeDataFeed"
 class Guard(Protocol):
     """Declares what a warehouse asks of the publish lock that its run holds."""
 
-    def check(self, table: str = "", fence: str = "") -> None:
+    def check(self, *, surely: bool = False) -> None:
         """Makes sure that the run still holds the lock; raises ConflictError if it does not.
 
-        `table` is one that the run is about to commit to, with this `fence` (`FENCE`) in the version that it has read.
+        `surely`: by a look at the lock; otherwise an operator may have taken it from the run since the last one.
         """
 
 

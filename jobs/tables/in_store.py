@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
-from uuid import uuid4
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -49,7 +48,7 @@ class InStore(InFolder):
         return {}
 
     def mark(self) -> Mark:
-        return Mark(None)
+        return Mark.of_place(stores.hadoop_uri(self.place))
 
     def name(self, table: Table) -> str:
         return f"delta.{identifier(stores.hadoop_uri(path_in(self.root, table.name)))}"
@@ -94,7 +93,7 @@ class InStore(InFolder):
 
     def _in_store(self, table: Table, work: Callable[[DeltaTable], Any]) -> Any:
         """Has delta-rs change the table where it is."""
-        self.check_lock(table.name, uuid4().hex)  # as delta-rs reads it anew
+        self.check_lock(surely=True)
         uri = path_in(self.root, table.name)
         settings = stores.options(uri) if stores.in_store(uri) else {}
         try:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
 import polars as pl
@@ -29,7 +29,6 @@ from pyspark.sql.types import StructField, StructType
 from jobs.cli.errors import ConflictError, JobError, first_line, known_error
 from jobs.cli.logs import warn
 from jobs.tables import log
-from jobs.tables.declared import FENCE
 from jobs.tables.gone import Gone, with_values
 from jobs.tables.local_files import (
     FILE,
@@ -78,8 +77,15 @@ _opened: dict[str, tuple[log.Entry | None, DeltaTable]] = {}
 _CURE = "Ingest the captures into a new warehouse."
 
 
-CheckLock: TypeAlias = Callable[[str, str], None]
-"""Makes sure that the run may commit to the table of this name, whose newest version has this fence (`Guard.check`)."""
+_own_versions: dict[str, int] = {}
+"""The newest version of each table that this process has made: if it is still the newest, no other run wrote since."""
+
+
+class CheckLock(Protocol):
+    """Makes sure that the run may commit, as `Guard.check` does."""
+
+    def __call__(self, *, surely: bool) -> None:
+        """Makes sure of it; `surely`: by a look at the lock."""
 
 
 def create(place: str, table: Table, properties: Mapping[str, str], *, again: bool = False) -> None:
@@ -337,7 +343,7 @@ def set_properties(place: str, pairs: Mapping[str, str], by: str = "") -> None:
     def commit(delta: DeltaTable) -> None:
         delta.alter.set_table_properties(dict(pairs), raise_if_not_exists=False, **_once(by))
 
-    _commit(place, lambda *_: None, commit, attempts=1)
+    _commit(place, lambda **_: None, commit, attempts=1)
 
 
 def add_columns(place: str, table: Table, names: Collection[str]) -> None:
@@ -350,7 +356,7 @@ def add_columns(place: str, table: Table, names: Collection[str]) -> None:
     def commit(delta: DeltaTable) -> None:
         delta.alter.add_columns([field for field in _schema(table).fields if field.name in names], **_ONCE)
 
-    _commit(place, lambda *_: None, commit, attempts=1)
+    _commit(place, lambda **_: None, commit, attempts=1)
 
 
 def read_columns(place: str) -> StructType:
@@ -373,7 +379,7 @@ def _commit(place: str, check_lock: CheckLock, commit: Callable[[DeltaTable], No
         with alone_in(place):
             delta = open_table(place)
             own = _opened.pop(place)  # so that nobody else makes it go on with the log
-            check_lock(Path(place).name, delta.metadata().configuration.get(FENCE, ""))
+            check_lock(surely=_own_versions.get(place) != delta.version())
             version = delta.version() + 1
             try:
                 commit(delta)
@@ -383,7 +389,7 @@ def _commit(place: str, check_lock: CheckLock, commit: Callable[[DeltaTable], No
                 continue
             with suppress(TakenError):
                 _settle(place, version)
-                _opened[place] = own
+                _opened[place], _own_versions[place] = own, version
                 if version % _CHECKPOINT_EVERY == 0:
                     checkpoint(place)
                 return

@@ -28,7 +28,7 @@ from uuid import uuid4
 from jobs.cli.errors import ConflictError, JobError, UsageError, first_line
 from jobs.cli.logs import progress, warn
 from jobs.tables import damage, log
-from jobs.tables.declared import FENCE, POLL_S
+from jobs.tables.declared import POLL_S
 from jobs.tables.lock_state import PROPERTY, RELEASED, Derived, LockState, Watch, current_state
 from jobs.tables.log import Commit, rows_version
 from jobs.tables.running import Mark
@@ -38,6 +38,7 @@ from schemas.table import Table
 from schemas.tables import INGESTED, TABLES
 from udfs.frames.parallel import run_in_parallel
 
+_FENCE = "msmq.fence"
 _RENEWALS = 4
 _ATTEMPTS = 20
 _LONGEST_REASON = 300
@@ -88,8 +89,6 @@ class PublishLock:
         self._recorded = LockState(self.run, -1, seconds=seconds)
         self._renewed_at = 0.0
         self._is_lost = False
-        self._confirmed: set[tuple[str, str]] = set()
-        """Tables, and what their fence was, for which the lock was read."""
         self._one_thread = RLock()
 
     def acquire(self, *, takes_over: bool = False) -> None:
@@ -137,18 +136,17 @@ class PublishLock:
         """Returns whether nobody holds the lock, or who does is dead."""
         return state is None or state.is_known_dead(self._mark.machine) or watch.is_silent(state)
 
-    def check(self, table: str = "", fence: str = "") -> None:
+    def check(self, *, surely: bool = False) -> None:
         """Makes sure that this run holds the lock, and that no other takes it before half of `claim_seconds` is over.
 
-        An operator may let another run take it earlier. That run puts a fence on every table before it looks at the
-        rows. So the lock is read before the first commit to a `table`, and whenever this has another run's `fence`: a
-        commit that has read the table before the fence came is refused by the table's log.
+        An operator may let another run take it earlier. That run commits a fence to every table before it looks at the
+        rows. So a commit to a version that this run has not made itself asks `surely`, after it has read that version:
+        then either the lock is lost, or the fence comes later and takes the version.
         """
         if not self._is_lost and _now() - self._renewed_at > self._seconds / 2:
             self.renew()
-        if table and fence != self.run and (table, fence) not in self._confirmed:
+        if surely:
             self._confirm()
-            self._confirmed.add((table, fence))
         if self._is_lost:
             raise ConflictError(_LOST)
 
@@ -225,7 +223,7 @@ class PublishLock:
             if next(iter(self._warehouse.commits_if_any(table)), None) is None:
                 return
             with suppress(ConflictError):
-                self._warehouse.set_properties(table, {FENCE: self.run})
+                self._warehouse.set_properties(table, {_FENCE: self.run})
                 return
         raise ConflictError(f"Something else writes {table.name} all the time.")
 

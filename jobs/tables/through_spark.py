@@ -49,7 +49,7 @@ class ThroughSpark(Warehouse):
         return {}
 
     def mark(self) -> Mark:
-        return Mark(None)
+        return Mark.of_place(self.place)
 
     def has(self, table: Table) -> bool:
         try:
