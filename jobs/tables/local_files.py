@@ -85,11 +85,19 @@ def count_rows(files: Collection[str]) -> int:
     return sum(pq.read_metadata(file).num_rows for file in files)
 
 
-def scan(files: Collection[str], schema: pa.Schema, **settings: Any) -> pl.LazyFrame:
-    """Returns the columns of the schema in these files; `settings` are those of the store that they are in."""
+def scan(files: Collection[str], schema: pa.Schema) -> pl.LazyFrame:
+    """Returns the columns of the schema in these files."""
     fetch(files)
+    return scan_parquet(list(files), schema)
+
+
+def scan_parquet(files: list[str] | list[bytes], schema: pa.Schema, **settings: Any) -> pl.LazyFrame:
+    """Returns the columns of the schema in files, or in what was read of these.
+
+    `settings` are those of the store that files are in.
+    """
     columns = pl.DataFrame(schema.empty_table()).schema
-    rows = pl.scan_parquet(list(files), glob=False, schema=columns, **_AS_SCHEMA, **settings)
+    rows = pl.scan_parquet(files, glob=False, schema=columns, **_AS_SCHEMA, **settings)
     return rows.cast(schema_of(schema))
 
 

@@ -5,16 +5,17 @@ names, because its run was killed, is deleted by VACUUM.
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.tables.local_files import about_file, in_files, new_name, scan, write_parquet
+from jobs.tables.local_files import about_file, in_files, new_name, scan_parquet, write_parquet
 from jobs.tables.tasks import map_arrow, tasks
 from schemas.table import Table
 from udfs.capture import stores
@@ -23,6 +24,8 @@ from udfs.frames.rows import Batches, Pass
 
 _BYTES_OF_A_TASK = 4 << 20
 """Bytes of files for which a task is worth its start."""
+_SMALL_BYTES, _KEPT = 256 << 10, 256
+"""Bytes up to which a file is read whole, and how many of these a worker keeps, as a night reads some ten times."""
 
 
 class File(NamedTuple):
@@ -53,17 +56,29 @@ def read_in_tasks(spark: SparkSession, files: Sequence[File], schema: pa.Schema)
     reads that file.
     """
     counts = [max(file.rows, 1) for file in files]
-    firsts = {end - count: file.uri for end, count, file in zip(accumulate(counts), counts, files, strict=True)}
+    firsts = {end - count: file for end, count, file in zip(accumulate(counts), counts, files, strict=True)}
     many = tasks(min(len(files), sum(file.size for file in files) // _BYTES_OF_A_TASK + 1))
     numbered = spark.range(0, sum(counts), 1, many)
     return map_arrow(numbered, partial(_read, firsts, schema), schema)
 
 
-def _read(firsts: dict[int, str], schema: pa.Schema, batches: Batches) -> Iterator[pa.RecordBatch]:
+def _read(firsts: Mapping[int, File], schema: pa.Schema, batches: Batches) -> Iterator[pa.RecordBatch]:
     known = pa.array(firsts, pa.int64())
     for batch in batches:
         numbers = batch["id"]
         for number in numbers.filter(pc.is_in(numbers, value_set=known)).to_pylist():
-            uri = firsts[number]
-            settings = {"storage_options": stores.options(uri)} if stores.in_store(uri) else {}
-            yield from to_batches(scan([uri], schema, **settings).collect(), schema)
+            yield from to_batches(_scan(firsts[number], schema).collect(), schema)
+
+
+@lru_cache(_KEPT)
+def _content(uri: str) -> bytes:
+    """Returns what is in a file, which never changes."""
+    return stores.read(uri)
+
+
+def _scan(file: File, schema: pa.Schema) -> pl.LazyFrame:
+    """Returns columns of a file: a small one is read whole and kept, of a large one only what is needed."""
+    if file.size <= _SMALL_BYTES:
+        return scan_parquet([_content(file.uri)], schema)
+    settings = {"storage_options": stores.options(file.uri)} if stores.in_store(file.uri) else {}
+    return scan_parquet([file.uri], schema, **settings)

@@ -102,6 +102,17 @@ def write(uri: str, data: pa.Buffer) -> None:
         out.write(data)
 
 
+def read(uri: str) -> bytes:
+    """Reads an object.
+
+    Raises:
+        ValueError: as `place_of` does. OSError: it is not there, or cannot be read.
+    """
+    system, path = file_system(uri) if in_store(uri) else fs.FileSystem.from_uri(uri)
+    with system.open_input_file(path) as file:
+        return bytes(file.read())
+
+
 def handed_over() -> dict[str, str]:
     """Returns what tasks on other machines have to know of the stores that this process has used.
 
