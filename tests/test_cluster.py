@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -39,26 +41,38 @@ class Cluster(NamedTuple):
     python: Path
     store: Server
 
-    def submit(self, job: str, *options: str) -> tuple[int, dict[str, Any], str]:
-        """Runs a job; returns its exit code, its summary, and all that it said."""
+    def submit(
+        self, job: str, *options: str, killed_at: str = "", temporary: str = "here"
+    ) -> tuple[int, dict[str, Any], str]:
+        """Runs a job; returns its exit code, its summary, and all that it said.
+
+        `killed_at`: the driver is killed when it has said that. `temporary`: its folder for temporary files, as a
+        machine of its own has one.
+        """
+        (self.folder / temporary).mkdir(exist_ok=True)
         command: list[Any] = [_SPARK / "spark-submit", "--master", self.master]
-        command += ["--properties-file", ROOT / "conf" / "spark-defaults.conf"]
+        command += ["--properties-file", ROOT / "conf" / "cluster.conf"]
         command += ["--driver-java-options", ONE_COMPILER, "--conf", "spark.executor.memory=1g"]
         command += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
         command += ["--py-files", self.folder / "msmq_replay.zip", ROOT / "jobs" / f"{job}.py"]
-        done = subprocess.run(
+        pythons = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), str(self.python))
+        run = subprocess.Popen(
             [*command, "--warehouse", WAREHOUSE, *options, "--json"],
             cwd=self.folder,
-            env=CLEAN
-            | self.store.environment
-            | {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": str(self.python)},
+            env=CLEAN | self.store.environment | pythons | {"TMPDIR": str(self.folder / temporary)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            check=False,
+            start_new_session=True,
         )
-        said = [line for line in done.stdout.splitlines() if line.startswith("{")]
-        return done.returncode, json.loads(said[-1]) if said else {}, done.stdout
+        assert run.stdout is not None
+        said = []
+        for line in run.stdout:
+            said.append(line)
+            if killed_at and killed_at in line:
+                os.killpg(run.pid, signal.SIGKILL)
+        found = [line for line in said if line.startswith("{")]
+        return run.wait(), json.loads(found[-1]) if found else {}, "".join(said)
 
 
 @contextmanager
@@ -124,22 +138,35 @@ def put(captures: Sequence[Path]) -> list[str]:
 def test_nights_on_a_cluster_with_a_store_leave_the_tables_of_a_folder(
     spark: SparkSession, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first capture comes a night late; then nothing is new. Workers have no keys of the store."""
+    """The first capture comes a night late, and that night's driver is killed; then nothing is new.
+
+    Workers have no keys of the store. The next driver runs as if on another machine: it takes the dead one over.
+    """
     for name, value in cluster.store.environment.items():
         monkeypatch.setenv(name, value)
-    captures = sorted(CAPTURES.glob("branches_*.pcap.gz"))
-    uris = put(captures)
-    for night in (uris[1:], uris):
+    uris, local = put(sorted(CAPTURES.glob("branches_*.pcap.gz"))), tmp_path / "process"
+
+    def as_in_a_folder(*captures: str) -> None:
+        nightly.run(spark, config(local, *captures, bodies="keep"))
+        assert tables_in(WAREHOUSE) == all_rows(local)
+
+    def runs(job: str, *options: str, **how: str) -> dict[str, Any]:
         before = len(cluster.store.requests())
-        code, found, said = cluster.submit("nightly", *given(_IN_TASKS), *(f"--captures={uri}" for uri in night))
+        code, found, said = cluster.submit(job, *options, **how)
         assert code == 0, said[-4000:]
-        sys.stderr.write(f"{len(cluster.store.requests()) - before} requests, {found['seconds']} s\n")
-        nightly.run(spark, config(tmp_path / "process", *night, bodies="keep"))
-        assert tables_in(WAREHOUSE) == all_rows(tmp_path / "process")
-    code, found, said = cluster.submit("nightly", *given(_IN_TASKS), "--captures=s3://lake/pcap")
-    assert (code, found["new_captures"]) == (0, 0), said[-4000:]
-    for command in ("report", "status", "maintain", "repair"):
-        code, found, said = cluster.submit(command, *given(_IN_TASKS) if command != "report" else ())
-        assert code == 0, said[-4000:]
-    assert found["derived_again"] == []
-    assert tables_in(WAREHOUSE) == all_rows(tmp_path / "process")
+        sys.stderr.write(f"{job}: {len(cluster.store.requests()) - before} requests, {found['seconds']} s\n")
+        return found
+
+    in_tasks = given(_IN_TASKS)
+    runs("nightly", *in_tasks, *(f"--captures={uri}" for uri in uris[1:]))
+    as_in_a_folder(*uris[1:])
+    code, _, said = cluster.submit("nightly", *in_tasks, "--captures=s3://lake/pcap", killed_at="4/5 replay …")
+    assert code == -signal.SIGKILL, said[-4000:]
+    repaired = runs("repair", *in_tasks, "--take-over", temporary="elsewhere")
+    assert "killed" in repaired["undone"][0]
+    assert runs("nightly", *in_tasks, "--captures=s3://lake/pcap")["new_captures"] == 0
+    as_in_a_folder(*uris)
+    for command in ("report", "status", "maintain"):
+        runs(command, *(in_tasks if command != "report" else ()))
+    assert runs("repair", *in_tasks)["derived_again"] == []
+    assert tables_in(WAREHOUSE) == all_rows(local)

@@ -13,7 +13,6 @@ from warehouses import config
 
 from jobs.commands import replay
 from jobs.engines import on_spark
-from jobs.tables.places import open_warehouse
 
 _SCOPES, _MESSAGES = 4, 300
 _FEW = 40
@@ -34,8 +33,8 @@ def test_rows_that_come_to_the_driver_do_not_grow_with_messages(
         folder, messages = tmp_path / str(times), times * _MESSAGES
         write_night(folder, messages, _SCOPES, nights_of(messages, _SCOPES)[0])
         came.clear()
-        options = config(folder, in_memory_messages=0, in_memory_bytes=0)
-        assert replay.step(open_warehouse(spark, options), options)
+        found = replay.run(spark, config(folder, in_memory_messages=0, in_memory_bytes=0))
+        assert found["messages"] == messages
         counts.append(came.copy())
     once, twice, four_times = counts
     more = {place: [of[place] for of in counts] for place in four_times if four_times[place] > once[place] + _FEW}
