@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.cli.errors import UsageError
 from jobs.tables.in_folder import InFolder
 from jobs.tables.in_store import InStore
 from jobs.tables.layout import DECLARATION
@@ -92,6 +93,12 @@ def test_calls_leave_the_same_rows(spark: SparkSession, warehouse: Warehouse, *,
     assert collect(warehouse.read(STREAM_GAPS)).sort(STREAM_GAPS.key).equals(gaps(a1=1, a5=1, b1=1))
     assert warehouse.count(STREAM_GAPS) == 3
     assert warehouse.versions([STREAM_GAPS])[STREAM_GAPS.name] > version
+
+
+def test_a_catalog_without_the_schema_is_one_sentence(spark: SparkSession) -> None:
+    for name in ("spark_catalog.nowhere", "nowhere.msmq"):
+        with pytest.raises(UsageError, match=f"There is no schema {name}, .*: CREATE SCHEMA {name}"):
+            InCatalog(spark, name).create(STREAM_GAPS)
 
 
 def test_what_needs_spark_is_not_told_without(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Of a table that keeps changes, those since any version lead from its rows to today's; what VACUUM took is missed."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.tables.in_folder import InFolder
+from jobs.tables.in_store import InStore
 from jobs.tables.through_spark import ThroughSpark
+from jobs.tables.warehouse import Warehouse
 from schemas.ingest import STREAM_GAPS
 
 KEPT = replace(STREAM_GAPS, keeps_changes=True)
@@ -15,11 +18,13 @@ Rows = dict[tuple[str, int], int]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [InFolder, ThroughSpark])
+@pytest.mark.parametrize("kind", [InFolder, InStore, ThroughSpark])
 def test_changes_lead_from_any_version_to_the_newest(
-    spark: SparkSession, tmp_path: Path, kind: type[InFolder | ThroughSpark]
+    spark: SparkSession, tmp_path: Path, kind: type[Warehouse]
 ) -> None:
-    tables = kind(spark, str(tmp_path))
+    place = f"file://{tmp_path}" if kind is InStore else str(tmp_path)
+    opened: dict[type[Warehouse], Callable[..., Warehouse]] = {InStore: InStore.open}
+    tables = opened.get(kind, kind)(spark, place)
     tables.create(KEPT)
     states: dict[int, Rows] = {}
 

@@ -85,7 +85,7 @@ def test_few_messages_are_held_though_the_captures_are_many(tmp_path: Path) -> N
     warehouse = without_spark(tmp_path)
     place = str(tmp_path / PACKETS.name)
     local_commits.create(place, PACKETS, {})
-    local_commits.write(place, PACKETS, any_rows(Random(1), PACKETS, 5), lambda: None)
+    local_commits.write(place, PACKETS, any_rows(Random(1), PACKETS, 5), lambda **_: None)
     for most in (0, 1, 2, 5):
         held = in_memory.with_few_messages(warehouse, Config(in_memory_bytes=0, in_memory_messages=most))
         assert (held.local is not None) is (most > 1)

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -34,11 +33,11 @@ from schemas.tables import TABLES
 from udfs.frames.derivation import to_frame
 
 
-def held() -> None:
+def held(**_: bool) -> None:
     """Stands for the check of a lock that is held."""
 
 
-def lost() -> None:
+def lost(**_: bool) -> None:
     """Stands for the check of a lock that another run has taken over."""
     raise ConflictError("Another run took this one for dead.")
 
@@ -127,8 +126,8 @@ def test_a_version_is_committed_once(tmp_path: Path) -> None:
     rows = any_rows(Random(2), STREAM_GAPS, 2)
     renewals = iter([1])
 
-    def meanwhile() -> None:
-        for _ in renewals:
+    def meanwhile(**_: bool) -> None:
+        for _number in renewals:
             local_commits.set_properties(place, {"msmq.fence": "other"})
 
     local_commits.write(place, STREAM_GAPS, rows, meanwhile)
@@ -142,9 +141,9 @@ def test_a_run_that_was_taken_for_dead_commits_nothing(tmp_path: Path) -> None:
     place = created(None, tmp_path, STREAM_GAPS)
     rows = any_rows(Random(3), STREAM_GAPS, 2)
 
-    def fenced() -> Callable[[], None]:
+    def fenced() -> local_commits.CheckLock:
         checks = iter([lambda: local_commits.set_properties(place, {"msmq.fence": "other"})])
-        return lambda: (next(checks, lost)(), None)[1]
+        return lambda **_: (next(checks, lost)(), None)[1]
 
     for check in (lost, fenced()):
         with pytest.raises(ConflictError, match="took this one for dead"):
@@ -283,7 +282,7 @@ from jobs.cli.errors import JobError
 from jobs.tables import local_commits
 from schemas.ingest import STREAM_GAPS
 try:
-    local_commits.write(sys.argv[1], STREAM_GAPS, any_rows(Random(1), STREAM_GAPS, 1), lambda: None)
+    local_commits.write(sys.argv[1], STREAM_GAPS, any_rows(Random(1), STREAM_GAPS, 1), lambda **_: None)
 except JobError as error:
     sys.exit(str(error))
 """

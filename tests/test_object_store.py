@@ -1,20 +1,16 @@
-"""A warehouse in an object store: nights in this process, two writers at once, and what the environment has to say.
-
-The S3-compatible store is built from `tests/object_store` by Go, and listens on loopback only.
-"""
+"""A warehouse in an object store: nights in this process, two writers at once, and what the environment has to say."""
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import monotonic, sleep
-from typing import Any, NamedTuple, cast
+from time import monotonic
+from typing import Any, cast
 
 import polars as pl
 import pytest
 from deltalake import DeltaTable
+from object_stores import Server, running_store, tables_in
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, config
 
@@ -34,66 +30,18 @@ from udfs.frames.tables import schema_of
 _MISSING = "The package obstore, which tables in object stores need, is not installed."
 refused = pytest.importorskip("obstore.exceptions", reason=_MISSING)
 
-_RECIPE = Path(__file__).parent / "object_store"
 _MOST_REQUESTS = 15
 """Of a night, for each table."""
-_BUILT_WITHIN_S = 400
 LATE, *IN_TIME = (CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3))
-
-
-class Server(NamedTuple):
-    """A store that runs, and where it writes a line for each request."""
-
-    lines: Path
-
-    def requests(self) -> list[str]:
-        """The requests that it has answered so far."""
-        return self.lines.read_text().splitlines()[1:]
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A store with the bucket `lake`, to which the environment leads."""
-    go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
-    if go is None:
-        pytest.skip("There is no Go, which builds the object store of this test.")
-    folder = tmp_path_factory.mktemp("store")
-    shutil.copytree(_RECIPE, folder, dirs_exist_ok=True)
-    try:
-        subprocess.run(
-            [go, "build", "-o", "store", "."], cwd=folder, check=True, capture_output=True, timeout=_BUILT_WITHIN_S
-        )
-    except (subprocess.SubprocessError, OSError) as error:
-        pytest.skip(f"Go cannot build the object store, for which it needs a module proxy or its cache: {error}")
-    lines = folder / "requests.txt"
-    with lines.open("w") as out, subprocess.Popen([folder / "store", "lake"], stdout=out) as running:
-        while not (said := lines.read_text()).endswith("\n"):
-            sleep(0.01)
-        with pytest.MonkeyPatch.context() as patch:
-            given = {
-                "ENDPOINT_URL": said.strip(),
-                "ACCESS_KEY_ID": "k",
-                "SECRET_ACCESS_KEY": "s",
-                "REGION": "us-east-1",
-            }
-            for name, value in given.items():
-                patch.setenv(f"AWS_{name}", value)
-            yield Server(lines)
-        running.terminate()
-
-
-def tables_in(place: str) -> dict[str, list[dict[str, Any]]]:
-    """Reads the rows of all tables in the store with delta-rs."""
-    return all_rows(cast(Path, _At(place)))
-
-
-class _At(str):
-    """Joins as a path does."""
-
-    __slots__ = ()
-
-    def __truediv__(self, name: str) -> str:
-        return f"{self}/{name}"
+    with running_store(tmp_path_factory.mktemp("store")) as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
 
 
 def test_nights_on_a_store_leave_the_tables_of_a_folder(spark: SparkSession, server: Server, tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_a_write_that_meets_another_commit_is_a_conflict(spark: SparkSession, tm
         if other == "fence":
             local_commits.set_properties(place, {"msmq.fence": "run"})
         else:
-            local_commits.write(place, STREAM_GAPS, GAP, lambda: None, overwrite=True)
+            local_commits.write(place, STREAM_GAPS, GAP, lambda **_: None, overwrite=True)
         yield from batches
 
     late = spark.createDataFrame([("late", 1, 2)], STREAM_GAPS.spark).coalesce(1)
@@ -245,7 +245,7 @@ def test_tables_are_derived_once_from_the_same_sources_and_options(tmp_path: Pat
     assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
     tables.replace(STREAM_GAPS, GAP)
     assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
-    local_commits.write(str(tmp_path / SEQUENCES.name), SEQUENCES, nothing, lambda: None, overwrite=True)
+    local_commits.write(str(tmp_path / SEQUENCES.name), SEQUENCES, nothing, lambda **_: None, overwrite=True)
     assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
     with pytest.raises(ConflictError, match="wrote stream_gaps without the publish lock while replay read"):
         derived(lambda: tables.replace(STREAM_GAPS, GAP), scope="session")

@@ -136,6 +136,10 @@ class Run:
         self.mark = Mark(warehouse.file)
         self.lock = PublishLock(cast(Any, self), SECONDS, self.mark, tables=TABLES)
         self.losses = random.Random(lossy) if lossy else None
+        self.is_in_folder = False
+        """Whether tables are written as in a folder, not as Spark writes them."""
+        self.own: dict[str, int] = {}
+        """By table, how many commits it had after the last one of this run."""
 
     def locked_by(self, lock: PublishLock) -> "Run":
         """Returns the tables, to which `write` checks the lock."""
@@ -171,23 +175,29 @@ class Run:
         self.write(table.name, "RESTORE", lambda _: self.warehouse.rows[table.name][version], version=str(version))
 
     def write(self, table: str, operation: str, change: Callable[[Rows], Rows], **parameters: str) -> None:
-        """Makes a Delta transaction, which fails if metadata were committed since it began, and is tried again then."""
+        """Makes a Delta transaction, which fails if metadata were committed since it began, and is tried again then.
+
+        In a folder, it fails if anything was committed, and the lock is looked at if this run did not write last.
+        """
         for _ in range(5):
-            self.lock.check()
             log = self.warehouse.commits.setdefault(table, [])
             begun = len(log)
             self.point()
+            self.lock.check(surely=self.is_in_folder and operation != CREATE and self.own.get(table) != begun)
+            self.point()
             if operation == CREATE and log:  # IF NOT EXISTS
                 return
-            if all(commit.operation != SET_PROPERTIES for commit in log[begun:]):
+            since = log[begun:]
+            if not since or not (self.is_in_folder or any(commit.operation == SET_PROPERTIES for commit in since)):
                 self.warehouse.commit(table, operation, change(self.warehouse.newest(table)), **parameters)
+                self.own[table] = len(log)
                 return
         raise ConflictError("DELTA_METADATA_CHANGED")
 
-    def process(self, *captures: str) -> None:
+    def process(self, *captures: str, takes_over: bool = False) -> None:
         """Runs a night as `hold` does, to the end of its process."""
         try:
-            self.night(*captures)
+            self.night(*captures, takes_over=takes_over)
         except Exception as error:
             with suppress(ConflictError):
                 self.lock.fail(str(error))
@@ -195,9 +205,9 @@ class Run:
         finally:
             self.mark.free()
 
-    def night(self, *captures: str) -> None:
+    def night(self, *captures: str, takes_over: bool = False) -> None:
         """Writes one row of each table for each new capture; blind appends, so that nothing else finds duplicates."""
-        self.lock.acquire()
+        self.lock.acquire(takes_over=takes_over)
         for table in NAMES:
             if not self.warehouse.commits.get(table):
                 self.write(table, CREATE, lambda _: ())
@@ -236,6 +246,12 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
 def elsewhere(warehouse: Warehouse) -> None:
     """Runs cannot see one another's marks."""
     warehouse.file = None
+
+
+@pytest.fixture
+def others_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of other runs are on another machine."""
+    monkeypatch.setattr(publish_lock, "_is_process_here", lambda _: False)
 
 
 def holder(warehouse: Warehouse) -> LockState | None:
@@ -314,6 +330,60 @@ def test_a_run_that_lost_its_lock_can_do_nothing_more(warehouse: Warehouse) -> N
         with pytest.raises(ConflictError, match="took this one for dead"):
             work()
     assert warehouse.content == WHOLE
+
+
+@pytest.mark.usefixtures("elsewhere", "others_machine")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_living_run_that_is_taken_over_writes_nothing_more(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Operators take runs over that live, at random moments; no time passes, so that none counts as silent."""
+    rng = random.Random(seed)
+    schedule = Schedule(rng)
+    monkeypatch.setattr("jobs.tables.publish_lock.time.sleep", lambda _: schedule.point())
+    runs = [Run(warehouse, schedule.point, lossy=seed % 2) for _ in range(4)]
+    for run in runs:
+        run.is_in_folder = True
+    operators = {number for number in range(4) if number and rng.random() < 0.5}
+
+    def process(number: int) -> None:
+        for _ in range(rng.randrange(60) if number in operators else 0):
+            schedule.point()
+        runs[number].process("a", "b", "c", takes_over=number in operators)
+
+    schedule.run([partial(process, number) for number in range(4)])
+    assert all(isinstance(error, ConflictError) for error in schedule.errors.values()), schedule.errors
+    assert len(schedule.errors) <= len(operators)
+    Run(warehouse).night("a", "b", "c")
+    assert warehouse.content == WHOLE
+
+
+def test_only_who_may_be_dead_is_taken_over(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not who has the mark of this machine, nor a process of this machine that is there; and only who held the lock."""
+    run, other = Run(warehouse), Run(warehouse)
+    run.lock.acquire()
+    with pytest.raises(JobError, match="is alive on this machine, so it is not taken over"):
+        other.lock.acquire(takes_over=True)
+    here, gone = f"process {os.getpid()} on {socket.gethostname()}", f"process {2**22 + 1} on {socket.gethostname()}"
+    state = replace(LockState("r", 0), by=here)
+    assert publish_lock._is_process_here(here)
+    with pytest.raises(JobError, match=f"{here}.* is alive"):
+        publish_lock._gone_run(state, is_first_here=True)
+    for by in (gone, f"process {os.getpid()} on another", "process 1" + "0" * 30 + f" on {socket.gethostname()}", ""):
+        assert publish_lock._gone_run(replace(state, by=by), is_first_here=True) == "r"
+    assert publish_lock._gone_run(replace(state, ended="killed"), is_first_here=True) == "r"
+    assert publish_lock._gone_run(None, is_first_here=True) == ""
+    run.mark.free()
+    warehouse.file, taken = None, []
+
+    def sleep(seconds: float) -> None:
+        warehouse.now += seconds
+        taken.append(holder(warehouse))
+
+    monkeypatch.setattr(publish_lock, "_gone_run", lambda *_, **__: "a run that ended meanwhile")
+    monkeypatch.setattr("jobs.tables.publish_lock.time.sleep", sleep)
+    Run(warehouse).lock.acquire(takes_over=True)
+    assert len(taken) >= SECONDS / POLL_S
 
 
 def is_silent_after(seconds: float, watch: lock_state.Watch, warehouse: Warehouse) -> bool:

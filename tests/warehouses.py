@@ -24,7 +24,7 @@ OF_CAPTURES = tuple(table for table in TABLES if table != RUNS)
 """The tables of which captures decide the rows."""
 
 
-def config(warehouse: Path, *captures: Path, **options: Any) -> Config:
+def config(warehouse: Path, *captures: Path | str, **options: Any) -> Config:
     """The options of a run."""
     given: dict[str, Any] = {"captures": [str(path) for path in captures], "warehouse": str(warehouse)}
     return Config.load(given | options, None)

@@ -79,7 +79,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "repair": Command(
         "finish what a killed run left",
-        ("captures", "ingest", "decode", "replay"),
+        ("captures", "repair", "ingest", "decode", "replay"),
         ("--warehouse /data/msmq", "--warehouse /data/msmq --captures /data/pcap"),
     ),
     "maintain": Command(

@@ -28,7 +28,17 @@ OF_CAPTURES = ("no_messages", "missing_bytes", "unreadable", "no_new_captures")
 OF_MESSAGES = ("lost", "stuck", "unacknowledged", "unknown", "unconfirmed")
 FAIL_ON = tuple(dict.fromkeys(map(str, (ANYTHING, *OF_MESSAGES, *OF_CAPTURES, *Verdict, *FindingKind, *Severity))))
 """The values that `fail_on` accepts."""
-NO_EFFECT = ("json", "log_format", "verbose", "fail_on", "prometheus", "webhook", "out_orders", "claim_seconds")
+NO_EFFECT = (
+    "json",
+    "log_format",
+    "verbose",
+    "fail_on",
+    "prometheus",
+    "webhook",
+    "out_orders",
+    "claim_seconds",
+    "take_over",
+)
 """Options that change neither the tables nor the report; `webhook` may hold a secret."""
 DEMO = "demo"
 """The value of `scenario` that tells a story."""
@@ -81,9 +91,9 @@ def _option(default: Any, help_text: str, *, section: str = "", choices: Iterabl
     return field(default=default, metadata={"option": Option(help_text, section, tuple(map(str, choices)), **more)})
 
 
-_monitor, _ingest, _decode, _replay, _maintain, _report, _simulate = (
+_monitor, _repair, _ingest, _decode, _replay, _maintain, _report, _simulate = (
     partial(_option, section=name)
-    for name in ("monitor", "ingest", "decode", "replay", "maintain", "report", "simulate")
+    for name in ("monitor", "repair", "ingest", "decode", "replay", "maintain", "report", "simulate")
 )
 _seconds = partial(_simulate, most=_MOST_SECONDS)
 _share = partial(_simulate, most=1)
@@ -144,6 +154,13 @@ class Config:
         metavar="URL",
         reason="It may hold a secret, so give it in a file that only the run's user can read. docs/metrics.md has the "
         "fields.",
+    )
+
+    take_over: bool = _repair(
+        False,
+        "the run that is writing to the tables is dead: do not wait until claim_seconds are over",
+        reason="For a run on another machine; one that is alive on this machine is not taken over. If it lives after "
+        "all, it stops at its next commit.",
     )
 
     again: tuple[str, ...] = _ingest(

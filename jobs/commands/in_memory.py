@@ -92,11 +92,11 @@ def has_few_captures(warehouse: Warehouse, config: Config) -> bool:
 
 @contextmanager
 def hold(
-    warehouse: Warehouse, config: Config, files: Mapping[str, Stamp] | None = None, *, mends: bool = False
+    warehouse: Warehouse, config: Config, files: Mapping[str, Stamp] | None = None, **how: bool
 ) -> Iterator[tuple[Warehouse, PublishLock]]:
     """Holds the publish lock (`publish_lock.hold`), and gives Spark its settings for the warehouse and these files."""
     with (
-        publish_lock.hold(warehouse, config.claim_seconds, mends=mends) as (locked, lock),
+        publish_lock.hold(warehouse, config.claim_seconds, **how) as (locked, lock),
         session_settings(warehouse.spark, _settings(locked, files or {})),
     ):
         yield locked, lock

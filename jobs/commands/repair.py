@@ -4,7 +4,8 @@ A commit that a power failure lost or tore is set aside. If its rows were derive
 read from captures, what was written since that run began is rolled back, and the next `nightly` reads these again.
 
 Captures are not needed: no table has rows of a capture that was not finished, and the next `nightly` reads it. With
-`--captures` it is read at once. A table of `decode` or `replay` that was dropped is derived again.
+`--captures` it is read at once. A table of `decode` or `replay` that was dropped is derived again. With `--take-over`,
+it does not wait until a run on another machine counts as dead.
 """
 
 from datetime import UTC, datetime
@@ -32,7 +33,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse.require(CAPTURES, "ingest")
     warehouse.require(PACKETS, "ingest")
     files = files_if_any(config.captures)
-    with in_memory.hold(warehouse, config, stamps(files), mends=True) as (locked, lock):
+    with in_memory.hold(warehouse, config, stamps(files), mends=True, takes_over=config.take_over) as (locked, lock):
         many = ingest.step(locked, config, files)
         lock.end_step()
         derived = {"decode": decode.step(locked, config)}

@@ -119,7 +119,7 @@ class OnSpark:
         few = self.warehouse.read_if_small(table, _FEW_BYTES, *columns) if table in FEW else None
         if few is not None:
             return few
-        return with_columns_of(table, self.warehouse.read(table)).select(*(columns or table.names))
+        return with_columns_of(table, self.warehouse.read(table, *columns)).select(*(columns or table.names))
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
         return InProcess().table(rows, schema)

@@ -20,8 +20,11 @@ _CHANGES = "delta.enableChangeDataFeed"
 class Guard(Protocol):
     """Declares what a warehouse asks of the publish lock that its run holds."""
 
-    def check(self) -> None:
-        """Makes sure that the run still holds the lock; raises ConflictError if it does not."""
+    def check(self, *, surely: bool = False) -> None:
+        """Makes sure that the run still holds the lock; raises ConflictError if it does not.
+
+        `surely`: by a look at the lock; otherwise an operator may have taken it from the run since the last one.
+        """
 
 
 def string_literal(text: str) -> str:

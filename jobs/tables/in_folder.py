@@ -3,7 +3,7 @@
 Spark's part of Delta only compacts and cleans up: it takes most of a second for each commit.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -17,15 +17,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
 
+from jobs.cli.errors import first_line
+from jobs.cli.logs import progress
 from jobs.tables import damage, local_commits, log
 from jobs.tables.declared import path_in, properties
 from jobs.tables.gone import Gone, from_offsets, with_values
 from jobs.tables.layout import constraints
+from jobs.tables.local_commits import About
 from jobs.tables.local_files import count_rows, read_files, scan
 from jobs.tables.log import Commit
 from jobs.tables.mirror import fetch
 from jobs.tables.running import NAME, Mark
-from jobs.tables.spark_rows import NO_GLOB, with_columns_of
+from jobs.tables.spark_rows import NO_GLOB, checkpoint, with_columns_of
 from jobs.tables.warehouse import Rows, Warehouse, as_polars, columns_of
 from schemas.table import Column, Table
 from schemas.tables import TABLES
@@ -71,8 +74,12 @@ class InFolder(Warehouse):
     def set_properties(self, table: Table, pairs: Mapping[str, str], *, by: str = "") -> None:
         local_commits.set_properties(self._at(table), pairs, by)
 
-    def read(self, table: Table) -> DataFrame:
-        files = self._files(table)  # Delta would find them by a query each time
+    def read(self, table: Table, *columns: str) -> DataFrame:
+        return self._read_files(table, local_commits.about_files(self._at(table)), columns)
+
+    def _read_files(self, table: Table, files: Mapping[str, About], columns: Sequence[str] = ()) -> DataFrame:
+        """Returns the rows of files of a table, for Spark to read: Delta would find them by a query each time."""
+        del columns  # Spark reads those that are used
         fetch(files)
         if not files:
             return self.spark.createDataFrame([], table.spark)
@@ -106,7 +113,7 @@ class InFolder(Warehouse):
         try:
             same = log.last_with_rows_of(version, self.commits(table))
             changed = local_commits.changed_files(self._at(table), same)
-            more, fewer = (sum(files.values()) for files in changed)
+            more, fewer = (sum(about.size for about in files.values()) for files in changed)
             if most is not None and more - fewer > most:
                 return None
             if self.local is not None and count_rows([*chain(*changed)]) > self.local.most_settled:
@@ -115,6 +122,33 @@ class InFolder(Warehouse):
         except OSError:  # VACUUM deleted a file, or Delta a commit
             return None
         return only_in_each(came, went, columns)
+
+    def changes(self, table: Table, version: int) -> tuple[DataFrame, Rows] | None:
+        """Reads only files that are in one of both versions, as `differences` does."""
+        try:
+            same = log.last_with_rows_of(version, self.commits(table))
+            added, removed = local_commits.changed_files(self._at(table), same)
+            self._require(table, {**added, **removed})
+        except OSError as error:
+            progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
+            return None
+        came = self._read_files(table, added)
+        if not removed:
+            return came, schema_of(columns_of(table, table.key)).to_frame()
+        key = list(table.key)
+        went = checkpoint(self._read_files(table, removed).exceptAll(came).select(*key))
+        same_rows = self._read_files(table, removed, key).select(*key).join(went, key, "left_anti")
+        return came.join(same_rows, key, "left_anti").select(*table.names), went
+
+    def _require(self, table: Table, files: Collection[str]) -> None:
+        """Makes sure that these files are there.
+
+        Raises:
+            FileNotFoundError: one is not.
+        """
+        del table
+        for file in files:
+            Path(file).stat()
 
     def _has_no_rows(self, table: Table) -> bool:
         return not self._files(table)
@@ -141,7 +175,7 @@ class InFolder(Warehouse):
             known = self._keys_near(table, rows)
             self.append(table, rows.join(known, on=list(table.key), how="anti", nulls_equal=True))
         else:
-            self._write(table, _without_known(rows, self.read(table), table))
+            self._write(table, _without_known(rows, self.read(table, *table.key), table))
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
         self._delete(table, from_offsets(as_polars(stale), table))

@@ -1,24 +1,26 @@
 """Keeps tables in an object store: this process reads and writes them as it does those of a folder of this machine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import is_remote
 
 from jobs.cli.errors import JobError, first_line
+from jobs.cli.spark_session import is_local
 from jobs.tables.declared import identifier, path_in
 from jobs.tables.in_folder import InFolder
+from jobs.tables.local_commits import About
 from jobs.tables.mirror import Mirror, Store, mirror_of
 from jobs.tables.running import Mark
-from jobs.tables.spark_rows import NO_GLOB
-from jobs.tables.warehouse import Rows
+from jobs.tables.store_files import File, read_in_tasks
+from jobs.tables.warehouse import columns_of
 from schemas.table import Table
 from udfs.capture import stores
-
-_LOCAL = "local"
 
 
 @dataclass(frozen=True)
@@ -46,20 +48,21 @@ class InStore(InFolder):
         return {}
 
     def mark(self) -> Mark:
-        return Mark(None)
+        return Mark.of_place(stores.hadoop_uri(self.place))
 
     def name(self, table: Table) -> str:
         return f"delta.{identifier(stores.hadoop_uri(path_in(self.root, table.name)))}"
 
-    def read(self, table: Table) -> DataFrame:
-        if self._is_spark_here():
-            return super().read(table)
-        place = self._at(table)
-        files = [f"{path_in(self.root, table.name)}{file.removeprefix(place)}" for file in self._files(table)]
-        if not files:
-            return self.spark.createDataFrame([], table.spark)
-        reader = self.spark.read.schema(table.spark).option(NO_GLOB, "false")
-        return reader.parquet(*map(stores.hadoop_uri, files))
+    def _read_files(self, table: Table, files: Mapping[str, About], columns: Sequence[str] = ()) -> DataFrame:
+        """Has tasks read the files from the store, or on this machine as Spark reads those of a folder."""
+        if not files or (not is_remote() and is_local(self.spark.conf.get("spark.master", "") or "")):
+            return super()._read_files(table, files, columns)
+        place, uri = self._at(table), self._mirror(table).uri
+        found = [File(f"{uri}{file.removeprefix(place)}", *about) for file, about in files.items()]
+        return read_in_tasks(self.spark, found, columns_of(table, columns or table.names))
+
+    def _require(self, table: Table, files: Collection[str]) -> None:
+        self._mirror(table).require(Path(file).name for file in files)
 
     def newest_entry(self, table: Table) -> tuple[int, int | None] | None:
         newest = super().newest_entry(table)
@@ -90,7 +93,7 @@ class InStore(InFolder):
 
     def _in_store(self, table: Table, work: Callable[[DeltaTable], Any]) -> Any:
         """Has delta-rs change the table where it is."""
-        self.check_lock()
+        self.check_lock(surely=True)
         uri = path_in(self.root, table.name)
         settings = stores.options(uri) if stores.in_store(uri) else {}
         try:
@@ -99,19 +102,6 @@ class InStore(InFolder):
             raise JobError(f"{uri} cannot be maintained: {first_line(error)}") from error
         finally:
             self.forget(table)
-
-    def _write(self, table: Table, rows: Rows, *, overwrite: bool = False) -> None:
-        if isinstance(rows, DataFrame) and not self._is_spark_here():
-            raise JobError(
-                f"Rows of {table.name} do not fit in this process, and a cluster's tasks cannot write to tables in "
-                f"{self.place}. Give this process more memory, or raise in_memory_bytes and in_memory_messages."
-            )
-        super()._write(table, rows, overwrite=overwrite)
-
-    def _is_spark_here(self) -> bool:
-        """Returns whether Spark's tasks run on this machine, and so read and write its files."""
-        master = self.spark.conf.get("spark.master", _LOCAL) or _LOCAL
-        return master.startswith(_LOCAL)
 
     def _at(self, table: Table) -> str:
         return self.store.mirror(table.name)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
 import polars as pl
@@ -40,6 +40,7 @@ from jobs.tables.local_files import (
 from jobs.tables.log_files import FOLDER, LAST_CHECKPOINT
 from jobs.tables.mirror import TakenError, alone_in, mirror_of
 from jobs.tables.spark_rows import nullable
+from jobs.tables.store_files import writing_objects
 from jobs.tables.tasks import map_arrow
 from schemas.table import Table
 from udfs.frames.derivation import to_arrow
@@ -76,6 +77,17 @@ _opened: dict[str, tuple[log.Entry | None, DeltaTable]] = {}
 _CURE = "Ingest the captures into a new warehouse."
 
 
+_own_versions: dict[str, int] = {}
+"""The newest version of each table that this process has made: if it is still the newest, no other run wrote since."""
+
+
+class CheckLock(Protocol):
+    """Makes sure that the run may commit, as `Guard.check` does."""
+
+    def __call__(self, *, surely: bool) -> None:
+        """Makes sure of it; `surely`: by a look at the lock."""
+
+
 def create(place: str, table: Table, properties: Mapping[str, str], *, again: bool = False) -> None:
     """Creates the table in the folder `place`, without rows, unless the folder holds it or something else.
 
@@ -108,15 +120,15 @@ def write(
     place: str,
     table: Table,
     rows: pl.DataFrame | DataFrame,
-    check_lock: Callable[[], None],
+    check_lock: CheckLock,
     *,
     overwrite: bool = False,
 ) -> None:
     """Appends the rows to the table at this place, or replaces all its rows.
 
-    Of rows on Spark, tasks write the files. The lock is checked between the look at
-    the log and the commit: a run that took this one for dead has either made a commit of its own by then, which takes
-    the version, or the check fails.
+    Of rows on Spark, tasks write the files, to the store if the table is in one. The lock is checked between the look
+    at the log and the commit: a run that took this one for dead has either made a commit of its own by then, which
+    takes the version, or the check fails.
 
     Raises:
         ConflictError: another run took this one for dead, writes to the table all the time, or wrote to it before the
@@ -125,15 +137,16 @@ def write(
     """
     delta = open_table(place)
     if isinstance(rows, DataFrame):
-        version = delta.version()
-        files = _written_in_tasks(rows, writing_files(place, table))
+        version, mirror = delta.version(), mirror_of(place)
+        work = writing_files(place, table) if mirror is None else writing_objects(mirror.uri, table)
+        files = _written_in_tasks(rows, work)
         if overwrite and log.versions(place)[0] != version:
             raise ConflictError(f"Something else wrote {Path(place).name} at the same time.")
-        _add(place, files, check_lock, overwrite=overwrite)
+        _add(place, _actions(files), check_lock, overwrite=overwrite)
     elif not overwrite and _is_scattered(table, delta):
         replace_rows(place, table, with_values(rows.select(table.key).clear()), rows, check_lock)
     else:
-        _add(place, _written(place, table, rows), check_lock, overwrite=overwrite)
+        _add(place, _added(place, _written(place, table, rows)), check_lock, overwrite=overwrite)
 
 
 def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:
@@ -144,9 +157,8 @@ def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:
         raise (JobError(found[1]) if (found := _INVALID.search(str(error))) else error) from error
 
 
-def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[], None], *, overwrite: bool) -> None:
-    """Commits rows of FILE, in addition to the table's files or in their place."""
-    added = _added(place, files)
+def _add(place: str, added: Sequence[AddAction], check_lock: CheckLock, *, overwrite: bool) -> None:
+    """Commits files that are there, in addition to the table's files or in their place."""
 
     def commit(delta: DeltaTable) -> None:
         delta.create_write_transaction(added, "overwrite" if overwrite else "append", delta.schema(), **_ONCE)
@@ -154,7 +166,7 @@ def _add(place: str, files: Sequence[Mapping[str, Any]], check_lock: Callable[[]
     _commit(place, check_lock, commit)
 
 
-def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check_lock: Callable[[], None]) -> None:
+def replace_rows(place: str, table: Table, gone: Gone, rows: pl.DataFrame, check_lock: CheckLock) -> None:
     """Deletes the rows that are `gone`, and appends others, in one commit.
 
     Only files with a row that is gone are written again, or all if they are many with few rows; where there is nothing
@@ -223,13 +235,18 @@ def _file_at(place: str, path: str) -> str:
     return f"{place.rstrip('/')}/{unquote(path)}"
 
 
-def _added(place: str, files: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _added(place: str, files: Sequence[Mapping[str, Any]]) -> list[AddAction]:
+    """Returns what a commit says of files that this process has written; puts them into the store of the table."""
     if (mirror := mirror_of(place)) is not None:
         mirror.put(one["name"] for one in files)
+    return _actions(files)
+
+
+def _actions(files: Sequence[Mapping[str, Any]]) -> list[AddAction]:
     return [AddAction(one["name"], one["size"], {}, one["modified_ms"], True, one["statistics"]) for one in files]
 
 
-def restore(place: str, version: int, check_lock: Callable[[], None]) -> None:
+def restore(place: str, version: int, check_lock: CheckLock) -> None:
     """Puts back the columns, properties and rows that the table at this place had in the version.
 
     Raises:
@@ -262,8 +279,15 @@ def files(place: str) -> list[str]:
     return _files_of(place, open_table(place))
 
 
-def changed_files(place: str, version: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Returns the bytes of files that hold rows now and held none in a version, and the other way round.
+class About(NamedTuple):
+    """Says how many bytes and rows a file has; 0 rows where the table's log does not tell."""
+
+    size: int
+    rows: int
+
+
+def changed_files(place: str, version: int) -> tuple[dict[str, About], dict[str, About]]:
+    """Returns the files that hold rows now and held none in a version, and the other way round.
 
     Raises:
         OSError: the log does not tell any more what the version had.
@@ -271,19 +295,25 @@ def changed_files(place: str, version: int) -> tuple[dict[str, int], dict[str, i
     try:
         if (mirror := mirror_of(place)) is not None:
             mirror.fetch_log(version)
-        then = _sizes(place, DeltaTable(place, version))
+        then = _about_files(place, DeltaTable(place, version))
     except DeltaError as error:
         raise OSError(f"{place}: nothing tells what version {version} had: {first_line(error)}") from error
-    now = _sizes(place, open_table(place))
+    now = about_files(place)
     return {file: now[file] for file in sorted({*now} - {*then})}, {
         file: then[file] for file in sorted({*then} - {*now})
     }
 
 
-def _sizes(place: str, delta: DeltaTable) -> dict[str, int]:
-    """Returns the bytes of the table's files."""
+def about_files(place: str) -> dict[str, About]:
+    """Returns the files that hold the rows of the table at this place."""
+    return _about_files(place, open_table(place))
+
+
+def _about_files(place: str, delta: DeltaTable) -> dict[str, About]:
     actions = _add_actions(delta)
-    return dict(zip(_files_of(place, delta), actions["size_bytes"].to_pylist(), strict=True))
+    sizes, counts = actions["size_bytes"].to_pylist(), actions["num_records"].to_pylist()
+    found = [About(size, count or 0) for size, count in zip(sizes, counts, strict=True)]
+    return dict(zip(_files_of(place, delta), found, strict=True))
 
 
 def _files_of(place: str, delta: DeltaTable) -> list[str]:
@@ -313,7 +343,7 @@ def set_properties(place: str, pairs: Mapping[str, str], by: str = "") -> None:
     def commit(delta: DeltaTable) -> None:
         delta.alter.set_table_properties(dict(pairs), raise_if_not_exists=False, **_once(by))
 
-    _commit(place, lambda: None, commit, attempts=1)
+    _commit(place, lambda **_: None, commit, attempts=1)
 
 
 def add_columns(place: str, table: Table, names: Collection[str]) -> None:
@@ -326,7 +356,7 @@ def add_columns(place: str, table: Table, names: Collection[str]) -> None:
     def commit(delta: DeltaTable) -> None:
         delta.alter.add_columns([field for field in _schema(table).fields if field.name in names], **_ONCE)
 
-    _commit(place, lambda: None, commit, attempts=1)
+    _commit(place, lambda **_: None, commit, attempts=1)
 
 
 def read_columns(place: str) -> StructType:
@@ -339,9 +369,7 @@ def read_properties(place: str) -> dict[str, str]:
     return dict(open_table(place).metadata().configuration)
 
 
-def _commit(
-    place: str, check_lock: Callable[[], None], commit: Callable[[DeltaTable], None], attempts: int = _ATTEMPTS
-) -> None:
+def _commit(place: str, check_lock: CheckLock, commit: Callable[[DeltaTable], None], attempts: int = _ATTEMPTS) -> None:
     """Makes the version after the one that it reads; reads again if another run has made it.
 
     Raises:
@@ -351,7 +379,7 @@ def _commit(
         with alone_in(place):
             delta = open_table(place)
             own = _opened.pop(place)  # so that nobody else makes it go on with the log
-            check_lock()
+            check_lock(surely=_own_versions.get(place) != delta.version())
             version = delta.version() + 1
             try:
                 commit(delta)
@@ -361,7 +389,7 @@ def _commit(
                 continue
             with suppress(TakenError):
                 _settle(place, version)
-                _opened[place] = own
+                _opened[place], _own_versions[place] = own, version
                 if version % _CHECKPOINT_EVERY == 0:
                     checkpoint(place)
                 return

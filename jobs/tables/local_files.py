@@ -3,9 +3,10 @@
 import errno
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,16 @@ def count_rows(files: Collection[str]) -> int:
 def scan(files: Collection[str], schema: pa.Schema) -> pl.LazyFrame:
     """Returns the columns of the schema in these files."""
     fetch(files)
+    return scan_parquet(list(files), schema)
+
+
+def scan_parquet(files: list[str] | list[bytes], schema: pa.Schema, **settings: Any) -> pl.LazyFrame:
+    """Returns the columns of the schema in files, or in what was read of these.
+
+    `settings` are those of the store that files are in.
+    """
     columns = pl.DataFrame(schema.empty_table()).schema
-    rows = pl.scan_parquet(list(files), glob=False, schema=columns, **_AS_SCHEMA)
+    rows = pl.scan_parquet(files, glob=False, schema=columns, **_AS_SCHEMA, **settings)
     return rows.cast(schema_of(schema))
 
 
@@ -100,28 +109,51 @@ def write_file(place: str, table: Table, rows: pa.Table) -> dict[str, Any]:
     Raises:
         JobError: a value is missing where none may be, or is not one of those that its column can have.
     """
-    _require_valid(table, rows)
-    file = Path(place, f"part-00000-{uuid4()}-c000.zstd.parquet")
-    # A dictionary of numbers that differ costs time, and a third more of space.
-    texts = [one.name for one in table.arrow if pa.types.is_string(one.type)]
-    form: Any = {"compression": "zstd", "use_dictionary": texts, "coerce_timestamps": "us", "store_schema": False}
-    pq.write_table(rows.cast(table.arrow), file, **form)
+    file = Path(place, new_name())
+    write_parquet(table, rows, file)
     if mirror_of(place) is None:
         sync(file, file.parent)
     status = file.stat()
-    times = {"size": status.st_size, "modified_ms": status.st_mtime_ns // 1_000_000}
-    return {"name": file.name, **times, "statistics": _statistics(table, rows)}
+    return about_file(table, rows, file.name, status.st_size, status.st_mtime_ns)
+
+
+def new_name() -> str:
+    """Returns a name for a file that no other file has."""
+    return f"part-00000-{uuid4()}-c000.zstd.parquet"
+
+
+def write_parquet(table: Table, rows: pa.Table, to: Any) -> None:
+    """Writes rows of the table as Parquet to a path or a stream.
+
+    Raises:
+        JobError: as `write_file` does.
+    """
+    _require_valid(table, rows)
+    # A dictionary of numbers that differ costs time, and a third more of space.
+    texts = [one.name for one in table.arrow if pa.types.is_string(one.type)]
+    form: Any = {"compression": "zstd", "use_dictionary": texts, "coerce_timestamps": "us", "store_schema": False}
+    pq.write_table(rows.cast(table.arrow), to, **form)
+
+
+def about_file(table: Table, rows: pa.Table, name: str, size: int, modified_ns: int) -> dict[str, Any]:
+    """Returns a row of FILE about a file with these rows."""
+    return {"name": name, "size": size, "modified_ms": modified_ns // 1_000_000, "statistics": _statistics(table, rows)}
 
 
 def writing_files(place: str, table: Table) -> Pass:
     """Returns a pass that writes rows of the table to files, and returns rows of FILE."""
+    return in_files(partial(write_file, place, table))
 
-    def write(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pylist([write_file(place, table, pa.Table.from_batches(batches))], FILE)
+
+def in_files(write: Callable[[pa.Table], dict[str, Any]]) -> Pass:
+    """Returns a pass that writes as many rows at a time as a file gets, and returns rows of FILE."""
+
+    def of_file(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([write(pa.Table.from_batches(batches))], FILE)
 
     def run(batches: Batches) -> Batches:
         made = (batch for batch in batches if batch.num_rows)
-        return map(write, bunches(made, attrgetter("nbytes"), _FILE_BYTES))
+        return map(of_file, bunches(made, attrgetter("nbytes"), _FILE_BYTES))
 
     return run
 

@@ -125,6 +125,11 @@ class Mirror:
     """The names in the log that are known, and when each was written; None before the first look."""
     _is_current: bool = False
 
+    @property
+    def uri(self) -> str:
+        """Returns where the table is."""
+        return f"{self.store.uri.rstrip('/')}/{self.table}"
+
     def forget(self) -> None:
         """Makes the next look ask the store for newer versions."""
         self._is_current = False

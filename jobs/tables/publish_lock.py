@@ -8,10 +8,12 @@ The state records the version of every table after the last step that was comple
 dead run takes it over with these versions, restores every table whose rows have changed since, and goes on. A holder
 that has marked the folder on this machine is dead when its mark is gone. Of any other nobody can know that: it is dead
 when whoever waits for it has seen no renewal for `claim_seconds`, by its own clock. A thread renews the lock four times
-in that time.
+in that time. An operator who knows that it is dead need not wait (`takes_over`); if it lives after all, it stops at its
+next commit.
 """
 
 import os
+import re
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +25,7 @@ from itertools import chain, takewhile
 from threading import Event, RLock, Thread
 from uuid import uuid4
 
-from jobs.cli.errors import ConflictError, JobError, first_line
+from jobs.cli.errors import ConflictError, JobError, UsageError, first_line
 from jobs.cli.logs import progress, warn
 from jobs.tables import damage, log
 from jobs.tables.declared import POLL_S
@@ -40,6 +42,7 @@ _FENCE = "msmq.fence"
 _RENEWALS = 4
 _ATTEMPTS = 20
 _LONGEST_REASON = 300
+_PROCESS = re.compile(r"process (\d+) on (.+)")
 _LOST = "Another run took this one for dead and rolled back what it wrote."
 
 
@@ -88,14 +91,23 @@ class PublishLock:
         self._is_lost = False
         self._one_thread = RLock()
 
-    def acquire(self) -> None:
-        """Waits until no other run holds the lock, takes it, and rolls back what a dead run left."""
-        is_waiting, watch = False, Watch(self._seconds)
+    def acquire(self, *, takes_over: bool = False) -> None:
+        """Waits until no other run holds the lock, takes it, and rolls back what a dead run left.
+
+        `takes_over`: the run that holds it now is dead, as an operator knows.
+
+        Raises:
+            JobError: that run is alive on this machine.
+        """
+        is_waiting, watch, known_dead = False, Watch(self._seconds), ""
         while True:
             is_first_here = self._mark.take()
             self._warehouse.forget(*self._tables)
             version, state = self._read()
-            if not (is_first_here and self._is_dead(state, watch)):
+            if takes_over:
+                known_dead, takes_over = _gone_run(state, is_first_here=is_first_here), False
+            is_gone = state is not None and state.run == known_dead
+            if not (is_first_here and (is_gone or self._is_dead(state, watch))):
                 if not is_waiting:
                     who = f"{state.owner}, which {state.activity(self._seconds)}" if state else "another run"
                     warn(f"waiting for {who}")
@@ -124,11 +136,28 @@ class PublishLock:
         """Returns whether nobody holds the lock, or who does is dead."""
         return state is None or state.is_known_dead(self._mark.machine) or watch.is_silent(state)
 
-    def check(self) -> None:
-        """Makes sure that this run holds the lock, and that no other can take it for half of `claim_seconds`."""
+    def check(self, *, surely: bool = False) -> None:
+        """Makes sure that this run holds the lock, and that no other takes it before half of `claim_seconds` is over.
+
+        An operator may let another run take it earlier. That run commits a fence to every table before it looks at the
+        rows. So a commit to a version that this run has not made itself asks `surely`, after it has read that version:
+        then either the lock is lost, or the fence comes later and takes the version.
+        """
         if not self._is_lost and _now() - self._renewed_at > self._seconds / 2:
             self.renew()
+        if surely:
+            self._confirm()
         if self._is_lost:
+            raise ConflictError(_LOST)
+
+    def _confirm(self) -> None:
+        """Reads whether this run holds the lock; waits for no other thread, as the caller may be about to commit."""
+        self._warehouse.forget(CAPTURES)
+        self._require_held(self._read()[1])
+
+    def _require_held(self, state: LockState | None) -> None:
+        if state is None or state.run != self.run or state.ended is not None:
+            self._is_lost = True
             raise ConflictError(_LOST)
 
     def renew(self) -> None:
@@ -227,9 +256,7 @@ class PublishLock:
         with self._one_thread:
             for _ in range(_ATTEMPTS):
                 version, state = self._read()
-                if state is None or state.run != self.run or state.ended is not None:
-                    self._is_lost = True
-                    raise ConflictError(_LOST)
+                self._require_held(state)
                 if self._compare_and_set(version, ended):
                     return
         raise ConflictError("The publish lock cannot be renewed: something else writes `captures` all the time.")
@@ -245,6 +272,32 @@ class PublishLock:
         if is_set:
             self._renewed_at = began
         return is_set
+
+
+def _gone_run(state: LockState | None, *, is_first_here: bool) -> str:
+    """Returns the run that holds the lock, "" for none; `is_first_here`: no other run of this machine is seen to write.
+
+    Raises:
+        JobError: it is alive on this machine.
+    """
+    if not is_first_here or (state is not None and state.ended is None and _is_process_here(state.by)):
+        who = state.owner if state else "another run"
+        raise JobError(f"{who} is alive on this machine, so it is not taken over: wait for it, or end it.")
+    return state.run if state else ""
+
+
+def _is_process_here(name: str) -> bool:
+    """Returns whether there is a process of this name (`_this_process`) on this machine."""
+    found = _PROCESS.fullmatch(name)
+    if found is None or found[2] != socket.gethostname():
+        return False
+    try:
+        os.kill(int(found[1]), 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
 
 
 def read_state(warehouse: Warehouse) -> LockState | None:
@@ -283,15 +336,23 @@ def _mend(warehouse: Warehouse) -> LockState | None:
 
 
 @contextmanager
-def hold(warehouse: Warehouse, seconds: int, *, mends: bool = False) -> Iterator[tuple[Warehouse, PublishLock]]:
+def hold(
+    warehouse: Warehouse, seconds: int, *, mends: bool = False, takes_over: bool = False
+) -> Iterator[tuple[Warehouse, PublishLock]]:
     """Holds the publish lock: waits for another run, rolls back a dead one, and creates `captures` where there is none.
 
     Yields the warehouse to write to, whose commits check the lock first. An error ends the run with its reason.
-    `mends`: sets lost or damaged commits aside, instead of failing.
+    `mends`: sets lost or damaged commits aside, instead of failing. `takes_over`: as `PublishLock.acquire` does.
 
     Raises:
         ConflictError: another run took this one for dead. DamagedError: a commit of a table is lost or damaged.
+        JobError: the run to take over is alive. UsageError: the tables are where none can be taken over.
     """
+    if takes_over and warehouse.needs_spark:
+        raise UsageError(
+            f"A run that writes to {warehouse.place} cannot be taken over: Spark, which alone commits there, does not "
+            "look at the lock each time. Wait for claim_seconds."
+        )
     undo = _mend(warehouse) if mends else None
     if not mends:
         require_whole(warehouse)
@@ -300,7 +361,7 @@ def hold(warehouse: Warehouse, seconds: int, *, mends: bool = False) -> Iterator
     mark, is_done = warehouse.mark(), Event()
     lock = PublishLock(warehouse, seconds, mark, undo)
     try:
-        lock.acquire()
+        lock.acquire(takes_over=takes_over)
         Thread(target=_keep_renewing, args=(lock, seconds, is_done), daemon=True).start()
         yield lock.held, lock
         lock.release()

@@ -1,12 +1,17 @@
-"""Marks a folder of tables as being written to, by a lock of the operating system that ends with its process."""
+"""Marks tables as being written to, by a lock of the operating system that ends with its process."""
 
 import fcntl
+import hashlib
 import os
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
+from uuid import uuid4
 
 NAME = "running.lock"
+_HASHED = 32
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -20,14 +25,25 @@ class Mark:
     file: Path | None
     machine: str = ""
     """Names this machine since it was started, once this run has the mark; empty where that proves nothing."""
+    is_temporary: bool = False
+    """Whether the file is not among the tables. Then containers of a machine may each have one, which names the machine
+    with it, by the text in it; and it is deleted when the run has ended."""
     _descriptor: int | None = None
+
+    @classmethod
+    def of_place(cls, place: str) -> Self:
+        """Returns the mark of tables that are in no folder of this machine, as this user's runs see it."""
+        name = hashlib.sha256(place.encode()).hexdigest()[:_HASHED]
+        return cls(Path(tempfile.gettempdir(), f"msmq-replay-{os.getuid()}-{name}.lock"), is_temporary=True)
 
     def take(self) -> bool:
         """Takes the mark; returns False if another run on this machine has it."""
         if self.file is None or self._descriptor is not None:
             return True
         try:
-            descriptor = os.open(self.file, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = os.open(
+                self.file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600 if self.is_temporary else 0o666
+            )
         except OSError:
             self.file = None
             return True
@@ -40,11 +56,28 @@ class Mark:
             return not is_taken
         self._descriptor = descriptor
         with suppress(OSError):
-            self.machine = _BOOT_ID.read_text().strip()
+            text = self._text_of_file(descriptor) if self.is_temporary else ""
+            self.machine = f"{_BOOT_ID.read_text().strip()} {text}".strip()
         return True
+
+    @staticmethod
+    def _text_of_file(descriptor: int) -> str:
+        """Returns what tells the file from every other.
+
+        Raises:
+            PermissionError: it is another user's.
+        """
+        if os.fstat(descriptor).st_uid != os.getuid():
+            raise PermissionError
+        if not (found := os.pread(descriptor, 2 * _HASHED, 0)):
+            found = uuid4().hex.encode()
+            os.pwrite(descriptor, found, 0)
+        return found.decode("ascii", "replace")
 
     def free(self) -> None:
         """Gives the mark up."""
         if self._descriptor is not None:
+            if self.file is not None and self.is_temporary:
+                self.file.unlink(missing_ok=True)
             os.close(self._descriptor)
             self._descriptor = None

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from schemas.table import RowType, spark_schema
+from udfs.capture import stores
 from udfs.frames.rows import Batches, Pass
 
 _MOST_TASKS = 10_000
@@ -20,10 +21,15 @@ def tasks(parts: int) -> int:
 
 
 def map_arrow(rows: DataFrame, work: Pass, schema: RowType) -> DataFrame:
-    """Returns the rows of `schema` that a pass makes of `rows`."""
+    """Returns the rows of `schema` that a pass makes of `rows`.
+
+    Its tasks reach the object stores that this process has used as this process does.
+    """
+    of_stores = stores.handed_over()
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         reduce_overhead()
+        stores.take_over(of_stores)
         yield from work(batches)
 
     return rows.mapInArrow(run, spark_schema(schema))

@@ -1,5 +1,6 @@
 """Keeps tables where only Spark reads and writes them: at a URI, or registered in a catalog."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -11,6 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql.types import StructType
 
+from jobs.cli.errors import UsageError
 from jobs.cli.spark_session import session_settings
 from jobs.tables.declared import (
     Guard,
@@ -30,6 +32,7 @@ from schemas.table import Column, Table
 from schemas.tables import ONCE_VIEWS
 from udfs.frames.tables import schema_of
 
+_NO_SCHEMA = re.compile(r"SCHEMA_NOT_FOUND|CATALOG_NOT_FOUND|REQUIRES_SINGLE_PART_NAMESPACE")
 _NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _COMMITS = 500
@@ -49,7 +52,7 @@ class ThroughSpark(Warehouse):
         return {}
 
     def mark(self) -> Mark:
-        return Mark(None)
+        return Mark.of_place(self.place)
 
     def has(self, table: Table) -> bool:
         try:
@@ -86,6 +89,10 @@ class ThroughSpark(Warehouse):
         try:
             self.commit(table, lambda: self.spark.sql(statement))
         except AnalysisException as error:
+            if _NO_SCHEMA.search(str(error)):
+                raise UsageError(
+                    f"There is no schema {self.root}, or this user may not use it: CREATE SCHEMA {self.root}"
+                ) from error
             if _NOT_EMPTY not in str(error):
                 raise
 
@@ -93,7 +100,8 @@ class ThroughSpark(Warehouse):
         with naming_conflicts(table), session_settings(self.spark, {_USER_METADATA: by} if by else {}):
             self.spark.sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({property_list(pairs)})")
 
-    def read(self, table: Table) -> DataFrame:
+    def read(self, table: Table, *columns: str) -> DataFrame:
+        del columns  # Spark reads those that are used
         return self.spark.read.table(self.name(table))
 
     def count(self, table: Table) -> int | None:

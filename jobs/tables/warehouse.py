@@ -183,8 +183,8 @@ class Warehouse(ABC):
         """
 
     @abstractmethod
-    def read(self, table: Table) -> DataFrame:
-        """Returns the rows of a table, for Spark to read."""
+    def read(self, table: Table, *columns: str) -> DataFrame:
+        """Returns the rows of a table, for Spark to read; with columns, these at least."""
 
     @abstractmethod
     def count(self, table: Table) -> int | None:
@@ -386,14 +386,14 @@ class Warehouse(ABC):
             else:
                 return
 
-    def check_lock(self) -> None:
-        """Makes sure that this run, if it took the publish lock, still holds it.
+    def check_lock(self, *, surely: bool = False) -> None:
+        """Makes sure that this run, if it took the publish lock, still holds it (`Guard.check`).
 
         Raises:
             ConflictError: it does not.
         """
         if self.lock is not None:
-            self.lock.check()
+            self.lock.check(surely=surely)
 
     def _change(self, table: Table, statement: str, use: Callable[[list[Any]], Any] = lambda _: None) -> None:
         """Runs a statement that can safely be repeated, and passes on the rows that it returns."""

@@ -5,12 +5,13 @@ What the environment does not say, such as the role of a machine, each library f
 """
 
 import os
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Collection, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 from pyarrow import fs
 
 Kind = TypeVar("Kind")
@@ -32,6 +33,26 @@ class Place(NamedTuple):
 
 _S3, _AZURE, _GOOGLE = ("s3", "s3a"), ("abfs", "abfss"), ("gs",)
 _AZURE_HOST = ".dfs.core.windows.net"
+_VARIABLES: Mapping[str, tuple[Collection[str], Collection[str]]] = {
+    "s3": (
+        ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+        (
+            *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"),
+            "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+        ),
+    ),
+    "abfs": (
+        (
+            *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_CLIENT_ID"),
+            *("AZURE_CLIENT_SECRET", "AZURE_TENANT_ID"),
+        ),
+        ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT"),
+    ),
+    "gs": ((), ("GOOGLE_APPLICATION_CREDENTIALS",)),
+}
+"""By kind of store, the variables of the environment that it is reached by: those with credentials, and others."""
+_used: set[str] = set()
+"""The kinds of stores that this process has used."""
 
 
 def in_store(uri: str) -> bool:
@@ -52,6 +73,7 @@ def place_of(uri: str) -> Place:
         raise ValueError(f"{uri} names no bucket: write {scheme}://BUCKET/FOLDER")
     place = Place(scheme, bucket, host.partition(".")[0], key.strip("/"))
     _of_kind(_REQUIRED, place)(place)
+    _used.add(next(kind[0] for kind in (_S3, _AZURE, _GOOGLE) if scheme in kind))
     return place
 
 
@@ -63,6 +85,56 @@ def file_system(uri: str) -> tuple[fs.FileSystem, str]:
     """
     place = place_of(uri)
     return _of_kind(_FILE_SYSTEMS, place)(place.account), place.path
+
+
+def write(uri: str, data: pa.Buffer) -> None:
+    """Writes an object; a small one by one request.
+
+    Raises:
+        ValueError: as `place_of` does. OSError: the store refuses it or cannot be reached.
+    """
+    if not in_store(uri):
+        system, path = fs.FileSystem.from_uri(uri)
+    else:
+        place = place_of(uri)
+        system, path = _of_kind(_WRITERS, place)(place.account), place.path
+    with system.open_output_stream(path) as out:
+        out.write(data)
+
+
+def read(uri: str) -> bytes:
+    """Reads an object.
+
+    Raises:
+        ValueError: as `place_of` does. OSError: it is not there, or cannot be read.
+    """
+    system, path = file_system(uri) if in_store(uri) else fs.FileSystem.from_uri(uri)
+    with system.open_input_file(path) as file:
+        return bytes(file.read())
+
+
+def handed_over() -> dict[str, str]:
+    """Returns what tasks on other machines have to know of the stores that this process has used.
+
+    These are variables of the environment, credentials among them: if one of these is set here, then all, with "" for
+    those that are not. Where none is set, machines have a role, and tasks find it as this process did.
+    """
+    found: dict[str, str] = {}
+    for kind in _used:
+        keys, others = _VARIABLES[kind]
+        found |= {name: os.environ[name] for name in others if name in os.environ}
+        if any(map(os.environ.get, keys)):
+            found |= {name: os.environ.get(name, "") for name in keys}
+    return found
+
+
+def take_over(given: Mapping[str, str]) -> None:
+    """Gives this process, which runs tasks, what another process has `handed_over`."""
+    for name, value in given.items():
+        if value:
+            os.environ[name] = value
+        else:
+            os.environ.pop(name, None)
 
 
 def options(uri: str) -> dict[str, str]:
@@ -136,7 +208,7 @@ def _s3_options(_: Place) -> dict[str, str]:
 _s3_system, _azure_system, _google_system = cache(fs.S3FileSystem), cache(fs.AzureFileSystem), cache(fs.GcsFileSystem)
 
 
-def _s3_files(_: str) -> fs.FileSystem:
+def _s3_files(_: str, *, in_one_request: bool = False) -> fs.FileSystem:
     endpoint = urlsplit(_s3_endpoint())
     return _s3_system(
         access_key=_said("AWS_ACCESS_KEY_ID") or None,
@@ -146,6 +218,7 @@ def _s3_files(_: str) -> fs.FileSystem:
         scheme=endpoint.scheme or None,
         endpoint_override=f"{endpoint.netloc}{endpoint.path}" or None,
         force_virtual_addressing=_s3_by_host(),
+        allow_delayed_open=in_one_request,
     )
 
 
@@ -206,4 +279,8 @@ _FILE_SYSTEMS: Mapping[str, Callable[[str], fs.FileSystem]] = {
     "s3": _s3_files,
     "abfs": _azure_files,
     "gs": _google_files,
+}
+_WRITERS: Mapping[str, Callable[[str], fs.FileSystem]] = {
+    **_FILE_SYSTEMS,
+    "s3": partial(_s3_files, in_one_request=True),
 }
