@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.cli.errors import UsageError
+from jobs.tables import in_store
 from jobs.tables.in_folder import InFolder
 from jobs.tables.in_store import InStore
 from jobs.tables.layout import DECLARATION
@@ -25,12 +26,17 @@ from udfs.frames.tables import schema_of
     params=[
         pytest.param(InFolder, id="in a folder"),
         pytest.param(InStore, id="in a store"),
+        pytest.param("by tasks", id="in a store that tasks read"),
         pytest.param(ThroughSpark, id="at a URI"),
         pytest.param(InCatalog, id="in a catalog", marks=pytest.mark.slow),
     ]
 )
-def warehouse(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[Warehouse]:
-    if request.param is InStore:
+def warehouse(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Warehouse]:
+    if request.param == "by tasks":
+        monkeypatch.setattr(in_store, "is_local", lambda _: False)
+    if request.param in (InStore, "by tasks"):
         pytest.importorskip("obstore", reason="Tables in object stores need the package obstore.")
         yield InStore.open(spark, f"file://{tmp_path}")
         return

@@ -33,8 +33,7 @@ def test_rows_that_come_to_the_driver_do_not_grow_with_messages(
         folder, messages = tmp_path / str(times), times * _MESSAGES
         write_night(folder, messages, _SCOPES, nights_of(messages, _SCOPES)[0])
         came.clear()
-        found = replay.run(spark, config(folder, in_memory_messages=0, in_memory_bytes=0))
-        assert found["messages"] == messages
+        replay.run(spark, config(folder, in_memory_messages=0, in_memory_bytes=0))
         counts.append(came.copy())
     once, twice, four_times = counts
     more = {place: [of[place] for of in counts] for place in four_times if four_times[place] > once[place] + _FEW}

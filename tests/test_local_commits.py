@@ -24,6 +24,7 @@ from table_frames import sorted_rows
 
 from jobs.cli.errors import ConflictError, JobError
 from jobs.tables import local_commits, log
+from jobs.tables.declared import CheckLock
 from jobs.tables.in_folder import InFolder
 from jobs.tables.spark_rows import collect, to_spark
 from schemas.ingest import STREAM_GAPS
@@ -141,7 +142,7 @@ def test_a_run_that_was_taken_for_dead_commits_nothing(tmp_path: Path) -> None:
     place = created(None, tmp_path, STREAM_GAPS)
     rows = any_rows(Random(3), STREAM_GAPS, 2)
 
-    def fenced() -> local_commits.CheckLock:
+    def fenced() -> CheckLock:
         checks = iter([lambda: local_commits.set_properties(place, {"msmq.fence": "other"})])
         return lambda **_: (next(checks, lost)(), None)[1]
 

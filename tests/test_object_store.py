@@ -1,5 +1,6 @@
 """A warehouse in an object store: nights in this process, two writers at once, and what the environment has to say."""
 
+import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -210,3 +211,26 @@ def test_each_library_gets_its_name() -> None:
     ]
     assert [stores.in_store(name) for name in names] == [True] * 4 + [False] * 2
     assert stores.options(names[2])["azure_storage_account_name"] == "c"
+
+
+def test_tasks_are_told_of_the_stores_that_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing without a store; keys all together or not at all; what a task's machine knows itself stays."""
+    for name in ("ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "REGION", "DEFAULT_REGION"):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    monkeypatch.setattr(stores, "_used", set())
+    monkeypatch.setenv("AWS_REGION", "here")
+    assert stores.handed_over() == {}
+    stores.place_of("s3a://lake/x")
+    assert stores.handed_over() == {"AWS_REGION": "here"}
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    given = stores.handed_over()
+    keys = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_SESSION_TOKEN": ""}
+    assert given == {"AWS_REGION": "here"} | keys
+    for name, value in {"ACCESS_KEY_ID": "o", "SESSION_TOKEN": "o", "DEFAULT_REGION": "o"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    stores.take_over(given)
+    there = {name: os.environ.get(name, "") for name in (*keys, "AWS_REGION", "AWS_DEFAULT_REGION")}
+    assert there == given | {"AWS_DEFAULT_REGION": "o"}
+    stores.place_of("gs://lake/x")
+    assert set(stores.handed_over()) >= set(given)

@@ -6,8 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from deltalake import Schema
+from pyspark.sql.types import StructField, StructType
+
 from jobs.cli.errors import ConflictError
 from jobs.tables.layout import constraints, marks
+from jobs.tables.spark_rows import nullable
 from schemas.table import Column, Table, sql_type
 
 _CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
@@ -25,6 +29,13 @@ class Guard(Protocol):
 
         `surely`: by a look at the lock; otherwise an operator may have taken it from the run since the last one.
         """
+
+
+class CheckLock(Protocol):
+    """Makes sure that the run may commit, as `Guard.check` does."""
+
+    def __call__(self, *, surely: bool) -> None:
+        """Makes sure of it; `surely`: by a look at the lock."""
 
 
 def string_literal(text: str) -> str:
@@ -70,3 +81,14 @@ def definition(column: Column) -> str:
     """Returns how SQL declares a column."""
     required = "" if column.nullable else " NOT NULL"
     return f"{identifier(column.name)} {sql_type(column.type)}{required} COMMENT {string_literal(column.comment)}"
+
+
+def delta_schema(table: Table) -> Schema:
+    """Returns the table's schema with the columns' comments."""
+    spark = StructType(
+        [
+            StructField(of.name, nullable(of.dataType), of.nullable, {"comment": column.comment})
+            for column, of in zip(table, table.spark, strict=True)
+        ]
+    )
+    return Schema.from_json(spark.json())

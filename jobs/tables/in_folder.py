@@ -23,8 +23,7 @@ from jobs.tables import damage, local_commits, log
 from jobs.tables.declared import path_in, properties
 from jobs.tables.gone import Gone, from_offsets, with_values
 from jobs.tables.layout import constraints
-from jobs.tables.local_commits import About
-from jobs.tables.local_files import count_rows, read_files, scan
+from jobs.tables.local_files import About, count_rows, read_files, scan
 from jobs.tables.log import Commit
 from jobs.tables.mirror import fetch
 from jobs.tables.running import NAME, Mark

@@ -13,25 +13,27 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 from urllib.parse import unquote
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from jobs.cli.errors import ConflictError, JobError, first_line, known_error
 from jobs.cli.logs import warn
 from jobs.tables import log
+from jobs.tables.declared import CheckLock, delta_schema
 from jobs.tables.gone import Gone, with_values
 from jobs.tables.local_files import (
     FILE,
+    About,
     read_files,
     sync,
     write_file,
@@ -39,7 +41,6 @@ from jobs.tables.local_files import (
 )
 from jobs.tables.log_files import FOLDER, LAST_CHECKPOINT
 from jobs.tables.mirror import TakenError, alone_in, mirror_of
-from jobs.tables.spark_rows import nullable
 from jobs.tables.store_files import writing_objects
 from jobs.tables.tasks import map_arrow
 from schemas.table import Table
@@ -81,13 +82,6 @@ _own_versions: dict[str, int] = {}
 """The newest version of each table that this process has made: if it is still the newest, no other run wrote since."""
 
 
-class CheckLock(Protocol):
-    """Makes sure that the run may commit, as `Guard.check` does."""
-
-    def __call__(self, *, surely: bool) -> None:
-        """Makes sure of it; `surely`: by a look at the lock."""
-
-
 def create(place: str, table: Table, properties: Mapping[str, str], *, again: bool = False) -> None:
     """Creates the table in the folder `place`, without rows, unless the folder holds it or something else.
 
@@ -101,7 +95,7 @@ def create(place: str, table: Table, properties: Mapping[str, str], *, again: bo
         try:
             DeltaTable.create(
                 place,
-                _schema(table),
+                delta_schema(table),
                 mode="overwrite" if again else "error",
                 description=table.comment,
                 configuration={**properties, **_WRITERS},
@@ -279,13 +273,6 @@ def files(place: str) -> list[str]:
     return _files_of(place, open_table(place))
 
 
-class About(NamedTuple):
-    """Says how many bytes and rows a file has; 0 rows where the table's log does not tell."""
-
-    size: int
-    rows: int
-
-
 def changed_files(place: str, version: int) -> tuple[dict[str, About], dict[str, About]]:
     """Returns the files that hold rows now and held none in a version, and the other way round.
 
@@ -354,7 +341,7 @@ def add_columns(place: str, table: Table, names: Collection[str]) -> None:
     """
 
     def commit(delta: DeltaTable) -> None:
-        delta.alter.add_columns([field for field in _schema(table).fields if field.name in names], **_ONCE)
+        delta.alter.add_columns([field for field in delta_schema(table).fields if field.name in names], **_ONCE)
 
     _commit(place, lambda **_: None, commit, attempts=1)
 
@@ -459,14 +446,3 @@ def _settle(place: str, version: int) -> None:
         mirror.put_commit(version)
         return
     sync(log.entry(place, version), log.entry(place, version).parent)
-
-
-def _schema(table: Table) -> Schema:
-    """Returns the table's schema with the columns' comments."""
-    spark = StructType(
-        [
-            StructField(of.name, nullable(of.dataType), of.nullable, {"comment": column.comment})
-            for column, of in zip(table, table.spark, strict=True)
-        ]
-    )
-    return Schema.from_json(spark.json())

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import polars as pl
@@ -42,6 +42,13 @@ _AS_SCHEMA: Any = {
 }
 """How Polars makes rows of the schema from files that Spark or an older version wrote."""
 _NOT_OF_FOLDERS = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
+
+
+class About(NamedTuple):
+    """Says how many bytes and rows a file has; 0 rows where the table's log does not tell."""
+
+    size: int
+    rows: int
 
 
 def sync(*paths: Path) -> None:
