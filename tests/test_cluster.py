@@ -160,11 +160,11 @@ def test_nights_on_a_cluster_with_a_store_leave_the_tables_of_a_folder(
     in_tasks = given(_IN_TASKS)
     runs("nightly", *in_tasks, *(f"--captures={uri}" for uri in uris[1:]))
     as_in_a_folder(*uris[1:])
-    code, _, said = cluster.submit("nightly", *in_tasks, "--captures=s3://lake/pcap", killed_at="4/5 replay …")
+    code, _, said = cluster.submit("nightly", *in_tasks, "--captures=s3a://lake/pcap", killed_at="4/5 replay …")
     assert code == -signal.SIGKILL, said[-4000:]
     repaired = runs("repair", *in_tasks, "--take-over", temporary="elsewhere")
     assert "killed" in repaired["undone"][0]
-    assert runs("nightly", *in_tasks, "--captures=s3://lake/pcap")["new_captures"] == 0
+    assert runs("nightly", *in_tasks, "--captures=s3a://lake/pcap")["new_captures"] == 0
     as_in_a_folder(*uris)
     for command in ("report", "status", "maintain"):
         runs(command, *(in_tasks if command != "report" else ()))

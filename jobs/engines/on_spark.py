@@ -248,6 +248,8 @@ class OnSpark:
 
     @_dispatch_by_backend
     def join(self, rows: Rows, other: Rows, on: Sequence[str], how: How = "inner") -> Rows:
+        if how not in {"semi", "anti"}:  # as in memory, columns of `other` replace those of the same name
+            rows = rows.drop(*(name for name in other.columns if name not in on))
         return rows.join(other, list(on), how)
 
     def sum_up(self, rows: Rows, by: Sequence[str], *columns: str) -> Rows:
