@@ -20,7 +20,6 @@ _FEW = 40
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=False, reason="Not seen to pass: with so few rows on Spark, a join had one column twice.")
 def test_rows_that_come_to_the_driver_do_not_grow_with_messages(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -36,22 +35,27 @@ def test_rows_that_come_to_the_driver_do_not_grow_with_messages(
         came.clear()
         replay.run(spark, config(folder, in_memory_messages=0, in_memory_bytes=0))
         counts.append(came.copy())
-    once, twice, four_times = counts
-    more = {place: [of[place] for of in counts] for place in four_times if four_times[place] > once[place] + _FEW}
-    assert not more, f"rows by where they are asked for, of 1, 2 and 4 times the messages: {more}"
-    assert twice.total() <= once.total() + _FEW
-    assert once.total() > 0
+    most = {place: [of[place] for of in counts] for place in set().union(*counts)}
+    many = {place: rows for place, rows in most.items() if max(rows) > _FEW + 1}
+    assert most
+    assert not many, (
+        f"most rows that come at once, by where they are asked for, of 1, 2 and 4 times the messages: {many}"
+    )
 
 
 def _counted(ask: Any, came: Counter[str]) -> Any:
-    """Counts the rows that a method brings to the driver, by the line of the program that asks for them."""
+    """Counts the most rows that a method brings to the driver at once, by the line of the program that asks for them.
+
+    Whoever asks whether rows are few gets one more than may be few.
+    """
 
     def counted(self: DataFrame) -> Any:
         found = ask(self)
         frame = sys._getframe(1)
         while "/jobs/engines/" in frame.f_code.co_filename and frame.f_back:
             frame = frame.f_back
-        came[f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"] += len(found)
+        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        came[place] = max(came[place], len(found))
         return found
 
     return counted
