@@ -174,7 +174,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
             for one in worst
         ],
         "failed_connections": failed,
-        "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS),
+        "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS, notes=True),
     } | newest
 
 

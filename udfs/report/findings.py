@@ -54,9 +54,9 @@ def sentences_by_incident(findings: pl.DataFrame) -> dict[str, list[str]]:
     return dict(by_incident.agg(pl.col("explanation").head(_SENTENCES)).iter_rows())
 
 
-def found_alone(findings: pl.DataFrame, kind: FindingKind) -> list[str]:
-    """Returns what findings of a kind say that are part of no incident and worth a look, the latest first."""
-    is_grave = pl.col("severity") != Severity.INFO.value
-    alone = findings.filter(pl.col("kind") == kind.value, pl.col("incident_id").is_null(), is_grave)
+def found_alone(findings: pl.DataFrame, kind: FindingKind, *, notes: bool = False) -> list[str]:
+    """Returns what findings of a kind say that are part of no incident, the gravest first; `notes` only if asked for."""
+    is_told = pl.lit(notes) | (pl.col("severity") != Severity.INFO.value)
+    alone = findings.filter(pl.col("kind") == kind.value, pl.col("incident_id").is_null(), is_told)
     order = (place_in(SEVERITIES, "severity"), pl.col("found_at"))
     return alone.sort(order, descending=[False, True]).head(_SENTENCES)["explanation"].to_list()
