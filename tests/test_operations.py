@@ -209,7 +209,8 @@ def test_a_write_that_meets_another_commit_is_a_conflict(spark: SparkSession, tm
             local_commits.write(place, STREAM_GAPS, GAP, lambda **_: None, overwrite=True)
         yield from batches
 
-    late = spark.createDataFrame([("late", 1, 2, *[None] * (len(STREAM_GAPS.names) - 3))], STREAM_GAPS.spark).coalesce(1)
+    row = ("late", 1, 2, *[None] * (len(STREAM_GAPS.names) - 3))
+    late = spark.createDataFrame([row], STREAM_GAPS.spark).coalesce(1)
     with pytest.raises(ConflictError, match="Something else wrote stream_gaps"):
         tables.replace(STREAM_GAPS, late.mapInArrow(overtaken, STREAM_GAPS.spark))
     assert tables.read_local(STREAM_GAPS).equals(GAP if other == "replacement" else GAP.clear())

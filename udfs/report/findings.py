@@ -55,7 +55,7 @@ def sentences_by_incident(findings: pl.DataFrame) -> dict[str, list[str]]:
 
 
 def found_alone(findings: pl.DataFrame, kind: FindingKind, *, notes: bool = False) -> list[str]:
-    """Returns what findings of a kind say that are part of no incident, the gravest first; `notes` only if asked for."""
+    """Returns what findings of a kind say that are part of no incident, the gravest first; `notes` if wanted."""
     is_told = pl.lit(notes) | (pl.col("severity") != Severity.INFO.value)
     alone = findings.filter(pl.col("kind") == kind.value, pl.col("incident_id").is_null(), is_told)
     order = (place_in(SEVERITIES, "severity"), pl.col("found_at"))
