@@ -88,8 +88,8 @@ Also: 10.20.0.3 could not connect to 10.20.0.2: 5 connections had no answer.
    What to do: Go to 10.20.0.123 (Spare). Stop one of them.
    Found: Numbers were used again.
    Found: Some were resent.
-   Sent from 10.20.0.3 (Branch 1): 90 messages of these sequences, 80 accepted, 0 lost; \
-first seen 2026-03-03 07:31:00 UTC; 10.20.0.123: 60 messages of these sequences, 44 accepted, 2 lost; \
+   Sent from 10.20.0.3 (Branch 1): 90 messages of this incident, 80 accepted, 0 lost; \
+first seen 2026-03-03 07:31:00 UTC; 10.20.0.123: 60 messages of this incident, 44 accepted, 2 lost; \
 first seen 2026-03-03 08:24:26 UTC, came later: the suspected copy
    Accepted since numbers were used twice, 2026-03-03 08:24:26 UTC: 1,076 messages \
 (1,044 from 10.20.0.123, 32 from 10.20.0.3 (Branch 1)); the report lists them
@@ -101,7 +101,7 @@ findings              7 errors: 1 stuck sequence, 1 kind 0, 1 kind 1, 1 kind 2, 
                       44 notes: 9 kind 0, 8 kind 1, 7 kind 2, 6 kind 3, 5 kind 4, 4 kind 5, and 2 more
 verdicts              800 in order, 80 duplicate
 messages              900, 880 of them transactional; 75 acknowledgments
-captures              3 ok, 1 partial
+captures              3 read, 1 read in part
 quarantine            2 bad signature
 took                  31.4 s
 report                /data/msmq/report.html"""

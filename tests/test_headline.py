@@ -167,7 +167,10 @@ NOWHERE = {
         (
             {},
             {"failed": ["A could not connect to B.", "C could not connect to D."]},
-            "A could not connect to B. No transactional message was found: those for there wait in outgoing queues.",
+            (
+                "A could not connect to B. No transactional message was found: if there are any for there, they wait "
+                "in outgoing queues."
+            ),
         ),
         (
             {},

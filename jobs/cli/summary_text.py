@@ -22,6 +22,8 @@ _FIRST = (
 """Figures that come first, in this order."""
 _CALLED = {"accepted_not_read_messages": "not read yet"}
 """Names of figures in other words."""
+_READ = {"ok": "read", "partial": "read in part"}
+"""Words for what became of a capture."""
 _TIMES = (("from", "first_captured_at"), ("to", "last_captured_at"))
 _ROLES = {"duplicate": "refused", "final_ack": "FinalAck", "order_ack": "OrderAck"}
 """Names for roles of packets."""
@@ -340,9 +342,14 @@ def _machine(sender: Mapping[str, Any], *, rules_alone: bool) -> str:
     if sender.get("messages") is not None:
         messages = "message" if sender["messages"] == 1 else "messages"
         accepted = "" if rules_alone else f"{sender['accepted']:,} accepted, "
-        text += f": {sender['messages']:,} {messages} of these sequences, {accepted}"
+        text += f": {sender['messages']:,} {messages} of this incident, {accepted}"
         text += f"{sender['lost']:,} lost; first seen {sender['first_seen_at']}"
     return f"{text}, came later: the suspected copy" if sender["suspected"] else text
+
+
+def _captures(statuses: Mapping[str, int], summary: Mapping[str, Any]) -> str:
+    """Returns how many captures were read: what these can show is said elsewhere."""
+    return _plain({_READ.get(status, status): many for status, many in statuses.items()}, summary)
 
 
 def _outcomes(counts: Mapping[str, int], summary: Mapping[str, Any]) -> str:
@@ -388,4 +395,5 @@ _LINES: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {
     "incidents": _incidents,
     "unfit_captures": _unfit,
     "orders": _orders,
+    "captures": _captures,
 }

@@ -289,7 +289,11 @@ def _nothing(passing_through: int, unread: Sequence[str], why: str, *, has_faile
     more = f" (and of {counted(len(unread) - 1, 'more capture')})" if len(unread) > 1 else ""
     first = f"{unread[0]}{more}. " if unread and not passing_through else ""
     next_step = f" {why}" if why and not (passing_through or unread) else ""
-    end = ": those for there wait in outgoing queues" if has_failed and not why else ", so there is nothing to judge"
+    end = (
+        ": if there are any for there, they wait in outgoing queues"
+        if has_failed and not why
+        else ", so there is nothing to judge"
+    )
     return f"{first}{found}{end}.{next_step}"
 
 

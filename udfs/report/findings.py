@@ -47,9 +47,13 @@ def worst_findings(findings: pl.DataFrame, *within: str) -> pl.DataFrame:
 
 
 def sentences_by_incident(findings: pl.DataFrame) -> dict[str, list[str]]:
-    """Returns what the findings of each incident say, the gravest first; those that only repeat it are left out."""
+    """Returns what the findings of each incident say, the gravest first, and of transactions last.
+
+    Transactions suffer from what happened to their messages. Findings that only repeat an incident are left out.
+    """
     told = findings.filter(pl.col("incident_id").is_not_null(), ~pl.col("kind").is_in(_IN_OTHERS))
-    order = (place_in(SEVERITIES, "severity"), pl.col("found_at"), pl.col("kind"))
+    is_harm = pl.col("kind").is_in([FindingKind.TORN_TRANSACTION.value, FindingKind.TRANSACTION_PARTLY_DELIVERED.value])
+    order = (is_harm, place_in(SEVERITIES, "severity"), pl.col("found_at"), pl.col("kind"))
     by_incident = told.sort(order).group_by("incident_id", maintain_order=True)
     return dict(by_incident.agg(pl.col("explanation").head(_SENTENCES)).iter_rows())
 

@@ -144,19 +144,24 @@ def _connections(streams: pl.DataFrame, handshakes: pl.DataFrame, quarantine: pl
     closed = (
         ~connection.is_in(answered.implode()) & pl.col("closed") & ~mid_stream & pl.col("acked_bytes").is_not_null()
     )
-    return streams.filter("from_initiator").select(
-        pl.col("src_ip").alias("client"),
-        pl.col("dst_ip").alias("server"),
-        pl.col("first_captured_at").alias("first_at"),
-        pl.col("last_captured_at").alias("last_at"),
-        key_at("stream_id", pl.lit(0)).alias("key"),
-        pl.when(connection.is_in(refused.implode()))
-        .then(pl.lit(_REFUSED_SESSION))
-        .when(connection.is_in(other_version.implode()))
-        .then(pl.lit(_OTHER_VERSION))
-        .when(pl.col("attempt").is_not_null())
-        .then("attempt")
-        .when(closed)
-        .then(pl.lit(_CLOSED))
-        .alias("failure"),
+    last_at = pl.col("last_captured_at").max().over("connection_id")
+    return (
+        streams.with_columns(last_at=last_at)
+        .filter("from_initiator")
+        .select(
+            "last_at",
+            pl.col("src_ip").alias("client"),
+            pl.col("dst_ip").alias("server"),
+            pl.col("first_captured_at").alias("first_at"),
+            key_at("stream_id", pl.lit(0)).alias("key"),
+            pl.when(connection.is_in(refused.implode()))
+            .then(pl.lit(_REFUSED_SESSION))
+            .when(connection.is_in(other_version.implode()))
+            .then(pl.lit(_OTHER_VERSION))
+            .when(pl.col("attempt").is_not_null())
+            .then("attempt")
+            .when(closed)
+            .then(pl.lit(_CLOSED))
+            .alias("failure"),
+        )
     )

@@ -97,7 +97,7 @@ def cannot_connect(
     more = f"; {waiting} more had no answer yet when the captures end" if waiting else ""
     could_not = "connect to" if any(failures[name] for name in _NOT_CONNECTED) else "open a session with"
     look = (
-        f"Look on {server} whether Message Queuing runs and listens, for a firewall that stops {client} on the way "
+        f"Look on {server} whether Message Queuing listens, for a firewall that stops {client} on the way "
         f"there, and on {client} which address the name means."
     )
     sentence = (
