@@ -22,7 +22,7 @@ class Server(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What leads to it."""
+        """The variables of the environment by which a process reaches the store."""
         address = self.lines.read_text().splitlines()[0]
         given = {"ENDPOINT_URL": address, "ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s", "REGION": "us-east-1"}
         return {f"AWS_{name}": value for name, value in given.items()}

@@ -14,10 +14,10 @@ from jobs.engines.in_process import InProcess
 from schemas.incidents import Cause
 from schemas.outcomes import Outcome
 from udfs.replay.incidents.advice import Certainty, certainty_of, sentence_of
+from udfs.report.incidents import HARM
 
 DISPLACED, PASSED_BY = "displaced (another message has the number)", "passed by (refused, and the receiver went on)"
 NEVER_SEEN, EXPIRED = "never seen (and the receiver went on)", "expired unseen (skipped by their sender)"
-HARM = ("lost", "stuck", "unacknowledged", "pending", "unknown")
 NO_WAYS: dict[str, Way] = dict.fromkeys(HARM, ((), ()))
 NOWHERE = {
     f"{what}{part}": value

@@ -137,7 +137,7 @@ class Run:
         self.lock = PublishLock(cast(Any, self), SECONDS, self.mark, tables=TABLES)
         self.losses = random.Random(lossy) if lossy else None
         self.is_in_folder = False
-        """Whether tables are written as in a folder, not as Spark writes them."""
+        """Whether commits are made as in a folder: each looks at the lock, as one by Spark does not."""
         self.own: dict[str, int] = {}
         """By table, how many commits it had after the last one of this run."""
 

@@ -57,7 +57,7 @@ def gap(offset: int) -> pl.DataFrame:
 
 
 def offsets(uri: str) -> list[int]:
-    """Where the table has gaps."""
+    """The stream offsets of the gaps that the table has."""
     return sorted(in_store(uri).read_local(STREAM_GAPS)["stream_offset"])
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jobs.cli.alarm import matched
 from jobs.cli.command_line import parse
@@ -55,6 +55,15 @@ def on_spark(name: str, run: Run, config: Config) -> Summary:
         spark = open_session(f"msmq-replay {name}", verbose=config.verbose)
     with step(name, 2, 2):
         return run(spark, config)
+
+
+def main_if_needed(name: str, run: Run, needs_spark: Callable[[Config], bool], arguments: Sequence[str]) -> int:
+    """Runs one command, on Spark only where its options need that; returns its exit code."""
+
+    def run_alone(config: Config) -> Summary:
+        return on_spark(name, run, config) if needs_spark(config) else run(cast("SparkSession", None), config)
+
+    return main_alone(name, run_alone, arguments)
 
 
 def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:

@@ -222,15 +222,16 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
     over = f"{end[incident['ongoing']]} {ended or 'at no time known'}"
     lines = [f"{named}{which}, {_machines(incident)}, to {queues}, since {began}, {over}"]
     found = [_without_advice(sentence, incident["advice"]) for sentence in incident.get("findings", ())]
-    sure_why = f" ({CauseIs[incident['cause_certainty'].upper()].value})" if incident.get("cause_certainty") else ""
-    lines.append(f"Why{sure_why}: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
+    why, sure = "Why", ""
+    if incident.get("certainty"):
+        cause = CauseIs[incident["cause_certainty"].upper()]
+        why, sure = f"Why ({cause.value})", how_sure(Certainty[incident["certainty"].upper()], cause)
+    lines.append(f"{why}: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
     places = ", and to ".join(_called_by_role(one, incident) for one in incident["go_to"])
     todo = [f"Go to {places}." if places else "", incident["advice"], missing_in_words(incident.get("missing"))]
     lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
     lines += [f"Found: {sentence}" for sentence in ([incident["explanation"], *found[1:]] if found else [])]
-    if incident.get("certainty"):
-        certainties = Certainty[incident["certainty"].upper()], CauseIs[incident["cause_certainty"].upper()]
-        lines.append(f"How sure: {how_sure(*certainties)}")
+    lines += [f"How sure: {sure}"] if sure else []
     machines = [_machine(one, rules_alone=is_unanswered) for one in incident["addresses"]]
     lines += [f"Sent from {'; '.join(machines)}"] if machines else []
     if accepted := incident.get("accepted_from"):

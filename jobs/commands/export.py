@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import polars as pl
 from pyspark.sql import SparkSession
@@ -73,13 +73,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; starts Spark only where the tables need it."""
-
-    def write(config: Config) -> Summary:
-        if open_warehouse(None, config).needs_spark:
-            return command.on_spark("export", run, config)
-        return run(cast(SparkSession, None), config)
-
-    return command.main_alone("export", write, arguments)
+    return command.main_if_needed("export", run, lambda config: open_warehouse(None, config).needs_spark, arguments)
 
 
 def _few(lines: pl.DataFrame) -> Iterator[list[str]]:

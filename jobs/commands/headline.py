@@ -9,6 +9,7 @@ from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, Outcome
 from udfs.replay.findings.final_acks import reason_of
 from udfs.replay.incidents.advice import Certainty
 from udfs.replay.words import counted, one_or_many
+from udfs.report.incidents import HARM
 
 NOT_TOLD = (
     "The literal reading judges arrivals only: verdicts are counted, and a run with --reading conformant tells what "
@@ -215,7 +216,7 @@ def headline_figures(
     is_bad = bool(lost or stuck or unacknowledged)
     also = (in_doubt, *doubts[:-1], *waiting, *beside) if is_bad else beside
     lost_where, stuck_where, unacknowledged_where, waiting_where, doubts_where = (
-        where(places, ways, what, names) for what in ("lost", "stuck", "unacknowledged", "pending", "unknown")
+        where(places, ways, what, names) for what in HARM
     )
     called = [_called(one, names) for one in machines[:_MACHINES]]
     more = len(machines) - _MACHINES

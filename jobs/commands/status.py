@@ -5,7 +5,7 @@ Where the tables are in a folder, it needs no Spark.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 from pyspark.sql import SparkSession
@@ -62,13 +62,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; starts Spark only where the tables need it."""
-
-    def state(config: Config) -> Summary:
-        if open_warehouse(None, config).needs_spark:
-            return command.on_spark("status", run, config)
-        return run(cast(SparkSession, None), config)
-
-    return command.main_alone("status", state, arguments)
+    return command.main_if_needed("status", run, lambda config: open_warehouse(None, config).needs_spark, arguments)
 
 
 def _pending(warehouse: Warehouse, config: Config, derived: Derived, known: pl.Series) -> dict[str, Any]:

@@ -26,8 +26,8 @@ class Mark:
     machine: str = ""
     """Names this machine since it was started, once this run has the mark; empty where that proves nothing."""
     is_temporary: bool = False
-    """Whether the file is not among the tables. Then containers of a machine may each have one, which names the machine
-    with it, by the text in it; and it is deleted when the run has ended."""
+    """Whether the file is a temporary one, as the tables are in no folder. It is deleted when the run has ended. Each
+    container of a machine may have its own, so its text is part of the machine's name."""
     _descriptor: int | None = None
 
     @classmethod

@@ -8,7 +8,7 @@ from udfs.report.rows import Rows, with_nanoseconds
 
 _WORST_INCIDENTS = 5
 """Incidents that a summary tells."""
-_HARM = {
+HARM = {
     "lost": "lost_messages",
     "stuck": "stuck_messages",
     "unacknowledged": "unacknowledged",
@@ -49,7 +49,7 @@ def ways_of_harm(incidents: pl.DataFrame) -> dict[str, tuple[list[str], list[str
     Of senders, those that are named by incidents with such messages; of lost ones, those that lost some.
     """
     found = {}
-    for word, column in _HARM.items():
+    for word, column in HARM.items():
         rows = incidents.filter(pl.col(column) > 0).select("senders", "receivers").to_dicts()
         sent = [one for row in rows for one in row["senders"]]
         losing = [one for one in sent if one["lost"]] if word == "lost" else []

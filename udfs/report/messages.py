@@ -21,6 +21,7 @@ from udfs.frames.derivation import derives
 from udfs.frames.tables import schema_of
 from udfs.replay.order.united import on_counting_streams
 from udfs.replay.outcomes.counts import has_outcome
+from udfs.report.incidents import HARM
 from udfs.report.rows import Row, first_of, place_in, with_nanoseconds
 
 FATES = ("", "pending", "lost")
@@ -44,7 +45,6 @@ LIST_OF = {outcome.value: name for name, shown in LISTS.items() for outcome in s
 ACCEPTED = "accepted"
 """The list of the messages that were accepted where numbers were used twice; also their `outcome`."""
 QUEUE = ["source_queue_manager", "destination_queue"]
-_HARM = ("lost", "stuck", "unacknowledged", "pending", "unknown")
 _MACHINE = ["source_queue_manager", "address"]
 _NOT_ACCEPTED = (Shows.REFUSED.value, Shows.DUPLICATE.value, Shows.NOT_JUDGED.value)
 _WITNESS = schema_of(OUTCOMES.arrow)["witness"]
@@ -80,21 +80,21 @@ def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
         *(has_outcome(LISTS[name]).alias(name) for name in ("unacknowledged", "pending", "unknown"))
     )
     return outcomes.group_by(QUEUE).agg(
-        *(pl.col("numbers").filter(name).sum().alias(name) for name in _HARM),
+        *(pl.col("numbers").filter(name).sum().alias(name) for name in HARM),
         count_if(pl.col("next_resend_at").is_not_null()).alias("resent"),
         undecided().alias("undecided"),
         count_if(pl.col("contenders").is_not_null()).alias("by_clocks"),
         pl.col("final_ack_class").filter(has_outcome([Outcome.REFUSED_FOR_CAUSE])).unique().alias("classes"),
-        *(pl.col("first_seen_at").filter(name).min().alias(f"{name}_since") for name in _HARM),
+        *(pl.col("first_seen_at").filter(name).min().alias(f"{name}_since") for name in HARM),
     )
 
 
 def summed_harm(queues: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Returns rows of `harm_by_queue` with one row for each of these columns' values."""
     return queues.group_by(*by).agg(
-        *(pl.col(name).sum() for name in (*_HARM, "resent", "undecided", "by_clocks")),
+        *(pl.col(name).sum() for name in (*HARM, "resent", "undecided", "by_clocks")),
         pl.col("classes").explode().drop_nulls().unique(),
-        *(pl.col(f"{name}_since").min() for name in _HARM),
+        *(pl.col(f"{name}_since").min() for name in HARM),
     )
 
 
@@ -109,12 +109,12 @@ def places(queues: pl.DataFrame) -> Row:
     of_queue = summed_harm(queues, "destination_queue")
     queue = pl.col("destination_queue")
     found = of_queue.select(
-        *(pl.col(name).sum() for name in (*_HARM, "resent", "by_clocks")),
+        *(pl.col(name).sum() for name in (*HARM, "resent", "by_clocks")),
         pl.col("undecided").sum().round().cast(pl.Int64),
         pl.col("classes").explode().drop_nulls().unique().sort().implode(),
-        *(nanoseconds(pl.col(f"{name}_since").min()).alias(f"{name}_since_ns") for name in _HARM),
-        *(queue.sort_by(name, "destination_queue").last().alias(f"{name}_queue") for name in _HARM),
-        *(count_if(pl.col(name) > 0).alias(f"{name}_queues") for name in _HARM),
+        *(nanoseconds(pl.col(f"{name}_since").min()).alias(f"{name}_since_ns") for name in HARM),
+        *(queue.sort_by(name, "destination_queue").last().alias(f"{name}_queue") for name in HARM),
+        *(count_if(pl.col(name) > 0).alias(f"{name}_queues") for name in HARM),
     )
     return found.row(0, named=True)
 

@@ -2,14 +2,14 @@
 
 import polars as pl
 
-from schemas.ingest import MSMQ_ON_PORT, TCP_PORT, CaptureStatus, NotJudged
+from schemas.ingest import MSMQ_ON_PORT, TCP_PORT, NotJudged
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import Verdict
 from udfs.frames.columns import count, count_if, nanoseconds
 from udfs.replay.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.replay.words import one_or_many
 from udfs.report.messages import QUEUE, summed_harm
-from udfs.report.period import of_last_run
+from udfs.report.period import is_broken, of_last_run
 from udfs.report.rows import Row, Rows
 
 _NAMED = {"senders": "source_queue_managers", "queues": "destination_queues"}
@@ -75,7 +75,7 @@ def newest_captures(captures: pl.DataFrame) -> Row:
         .select(
             count().alias("captures"),
             *(pl.col(column).sum().alias(name) for name, column in total.items()),
-            count_if(pl.col("status") != CaptureStatus.OK.value).alias("not_whole"),
+            count_if(is_broken()).alias("not_whole"),
         )
         .row(0, named=True)
     )

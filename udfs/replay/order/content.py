@@ -21,7 +21,7 @@ CONTENT = (
 )
 """Columns that a resend repeats ([MS-MQQB] 3.1.7.1.3); its previous number and hop count may change."""
 MESSAGE = ("source_queue_manager", "message_id", "content_hash")
-"""What tells messages of one slot apart: `content_hash` is of their CONTENT."""
+"""The columns that tell apart messages with one sequence number: `content_hash` is a hash of their CONTENT."""
 _HASHED_AT_ONCE = 1 << 14
 """Messages whose content is held as text."""
 
