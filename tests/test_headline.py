@@ -15,13 +15,14 @@ from schemas.incidents import Cause
 from schemas.outcomes import Outcome
 from udfs.replay.incidents.advice import Certainty, certainty_of, sentence_of
 from udfs.report.incidents import HARM
+from udfs.report.messages import PLACED
 
 DISPLACED, PASSED_BY = "displaced (another message has the number)", "passed by (refused, and the receiver went on)"
 NEVER_SEEN, EXPIRED = "never seen (and the receiver went on)", "expired unseen (skipped by their sender)"
 NO_WAYS: dict[str, Way] = dict.fromkeys(HARM, ((), ()))
 NOWHERE = {
     f"{what}{part}": value
-    for what in HARM
+    for what in PLACED
     for part, value in {"": 0, "_since_ns": None, "_queue": None, "_queues": 0}.items()
 } | {"resent": 0, "undecided": 0, "by_clocks": 0, "classes": []}
 
@@ -72,6 +73,23 @@ NOWHERE = {
             (
                 "Nothing was lost.\n9 of 9 confirmed by the receiver. Also: 4 accepted, not read yet since 2026-03-03 "
                 "08:24:26 UTC."
+            ),
+        ),
+        # A FinalAck that the captures missed says that a message was read, or why it was refused.
+        (
+            {Outcome.DELIVERED: 9},
+            {"confirmed": 9, "not_read": 4, "missing_bytes": 264},
+            (
+                "No loss was seen, but: 264 missing bytes.\n9 of 9 confirmed by the receiver. Also: 4 accepted, not "
+                "read yet (or read or refused: what their receivers said of it may be in the missing bytes)."
+            ),
+        ),
+        (
+            {Outcome.DELIVERED: 9, Outcome.EXPIRED_UNSEEN: 2},
+            {"confirmed": 9, "expired_unseen": 2},
+            (
+                "Nothing was lost.\n9 of 9 confirmed by the receiver. Also: 2 expired unseen (skipped by their sender, "
+                "to Q)."
             ),
         ),
         (
@@ -202,7 +220,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
 ) -> None:
     places = NOWHERE | {
         f"{what}{part}": value
-        for what in ("stuck", "unacknowledged")
+        for what in ("stuck", "unacknowledged", "expired_unseen")
         for part, value in {"": figures.get(what, 0), "_queue": "Q", "_queues": 1}.items()
     }
     places |= {"undecided": figures.get("undecided", 0), "classes": figures.get("classes", [])}

@@ -233,6 +233,7 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         {"outcome": Outcome.AWAITED, "numbers": 2, "destination_queue": "a"},
         unacknowledged | {"first_seen_at": BEFORE},
         unacknowledged | {"next_resend_at": AFTER},
+        {"outcome": Outcome.EXPIRED_UNSEEN, "numbers": 7, "destination_queue": "e"},
         source_queue_manager="m",
         stuck=False,
     )
@@ -259,6 +260,10 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         "unknown_since_ns": None,
         "unknown_queue": None,
         "unknown_queues": 1,
+        "expired_unseen": 7,
+        "expired_unseen_since_ns": None,
+        "expired_unseen_queue": "e",
+        "expired_unseen_queues": 1,
         "undecided": 0,
         "by_clocks": 1,
         "resent": 1,

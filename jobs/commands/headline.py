@@ -30,6 +30,8 @@ _WORDS = {
     Outcome.NEVER_SEEN: "never seen (and the receiver went on)",
     Outcome.REFUSED_FOR_CAUSE: "did not reach their queue, as their sender was told",
 }
+_MISSED = "or read or refused: what their receivers said of it may be in the missing bytes"
+"""Says of messages without the FinalAck that was asked for what else may be so where captures miss bytes."""
 TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
 """Outcomes of messages that an acknowledgment could confirm."""
 _MACHINES = 3
@@ -134,7 +136,7 @@ def where(places: Mapping[str, Any], ways: Mapping[str, Way], what: str, names: 
     name, queue = names.queue(queue), queue or "a queue that is not named"
     called = f"{name} ({queue})" if name else queue
     many = "most of them " if queues > 1 else ""
-    senders, receivers = ways[what]
+    senders, receivers = ways.get(what, ((), ()))
     way = (
         f", from {_machines(senders, 'sender', names)} to {_machines(receivers, 'receiver', names)}"
         if senders and receivers
@@ -194,16 +196,23 @@ def headline_figures(
         Figure(unjudged, "transactional messages not judged", "limits"),
         Figure(errors, "findings that are errors" if errors > 1 else "finding that is an error", "incidents"),
     )
-    since = "" if not_read_since_ns is None else f" since {second(not_read_since_ns)}"
+    not_read_where = "" if not_read_since_ns is None else f" since {second(not_read_since_ns)}"
+    if missing_bytes:
+        not_read_where += f" ({_MISSED})"
     pending = outcomes.get(Outcome.PENDING, 0)
     waiting = (
         Figure(pending, f"pending ({stuck:,} of them stuck)" if stuck else "pending", "pending", Outcome.PENDING),
         Figure(outcomes.get(Outcome.AWAITED, 0), "awaited", "pending", Outcome.AWAITED),
     )
+    expired_where = where(places, ways, "expired_unseen", names)
     beside = (
         Figure(outcomes.get(Outcome.DELIVERED_TWICE, 0), "delivered twice", "incidents"),
-        Figure(outcomes.get(Outcome.EXPIRED_UNSEEN, 0), "expired unseen (skipped by their sender)", "expired_unseen"),
-        Figure(not_read or 0, f"accepted, not read yet{since}", "sessions"),
+        Figure(
+            outcomes.get(Outcome.EXPIRED_UNSEEN, 0),
+            f"expired unseen (skipped by their sender{expired_where})",
+            "expired_unseen",
+        ),
+        Figure(not_read or 0, f"accepted, not read yet{not_read_where}", "sessions"),
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )

@@ -24,6 +24,8 @@ from udfs.replay.outcomes.counts import has_outcome
 from udfs.report.incidents import HARM
 from udfs.report.rows import Row, first_of, place_in, with_nanoseconds
 
+PLACED = (*HARM, "expired_unseen")
+"""What may have become of messages that a headline tells with since when and to which queue."""
 FATES = ("", "pending", "lost")
 """What became of a message, as far as a picture shows it."""
 LISTED_MESSAGES = 50
@@ -68,53 +70,52 @@ def with_fate(verdicts: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
 
 @derives(tuple(QUEUE))
 def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
-    """Returns per sender and queue how many messages are `lost`, `stuck`, `unacknowledged`, `pending` or `unknown`.
+    """Returns per sender and queue how many messages each of PLACED counts, and since when (`…_since`).
 
-    `…_since` says since when. Awaited messages are `pending`, too, and contradicted ones `unknown`.
+    Awaited messages are `pending`, too, and contradicted ones `unknown`.
 
     `resent` counts the unacknowledged ones that their sender still sends, `undecided` those that were lost although
     nothing tells which, and `by_clocks` the messages whose outcome depends on clocks that nothing compares. `classes`
     are those of the FinalAcks that say why messages were refused.
     """
     outcomes = outcomes.with_columns(
-        *(has_outcome(LISTS[name]).alias(name) for name in ("unacknowledged", "pending", "unknown"))
+        *(has_outcome(LISTS[name]).alias(name) for name in PLACED if name in LISTS and name != "lost")
     )
     return outcomes.group_by(QUEUE).agg(
-        *(pl.col("numbers").filter(name).sum().alias(name) for name in HARM),
+        *(pl.col("numbers").filter(name).sum().alias(name) for name in PLACED),
         count_if(pl.col("next_resend_at").is_not_null()).alias("resent"),
         undecided().alias("undecided"),
         count_if(pl.col("contenders").is_not_null()).alias("by_clocks"),
         pl.col("final_ack_class").filter(has_outcome([Outcome.REFUSED_FOR_CAUSE])).unique().alias("classes"),
-        *(pl.col("first_seen_at").filter(name).min().alias(f"{name}_since") for name in HARM),
+        *(pl.col("first_seen_at").filter(name).min().alias(f"{name}_since") for name in PLACED),
     )
 
 
 def summed_harm(queues: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Returns rows of `harm_by_queue` with one row for each of these columns' values."""
     return queues.group_by(*by).agg(
-        *(pl.col(name).sum() for name in (*HARM, "resent", "undecided", "by_clocks")),
+        *(pl.col(name).sum() for name in (*PLACED, "resent", "undecided", "by_clocks")),
         pl.col("classes").explode().drop_nulls().unique(),
-        *(pl.col(f"{name}_since").min() for name in HARM),
+        *(pl.col(f"{name}_since").min() for name in PLACED),
     )
 
 
 def places(queues: pl.DataFrame) -> Row:
     """Returns since when messages are lost (`lost_since_ns`) and to which queue the most (`lost_queue`).
 
-    `lost` is their number, `lost_queues` the number of queues. The same of the messages that are `stuck`,
-    `unacknowledged`, `pending` and `unknown`; of the unacknowledged, those that are still `resent`; `undecided` and
-    `by_clocks`. `classes` are those of refusals.
+    `lost` is their number, `lost_queues` the number of queues. The same of each of PLACED; of the unacknowledged, those
+    that are still `resent`; `undecided` and `by_clocks`. `classes` are those of refusals.
     `queues` are rows of `harm_by_queue`.
     """
     of_queue = summed_harm(queues, "destination_queue")
     queue = pl.col("destination_queue")
     found = of_queue.select(
-        *(pl.col(name).sum() for name in (*HARM, "resent", "by_clocks")),
+        *(pl.col(name).sum() for name in (*PLACED, "resent", "by_clocks")),
         pl.col("undecided").sum().round().cast(pl.Int64),
         pl.col("classes").explode().drop_nulls().unique().sort().implode(),
-        *(nanoseconds(pl.col(f"{name}_since").min()).alias(f"{name}_since_ns") for name in HARM),
-        *(queue.sort_by(name, "destination_queue").last().alias(f"{name}_queue") for name in HARM),
-        *(count_if(pl.col(name) > 0).alias(f"{name}_queues") for name in HARM),
+        *(nanoseconds(pl.col(f"{name}_since").min()).alias(f"{name}_since_ns") for name in PLACED),
+        *(queue.sort_by(name, "destination_queue").last().alias(f"{name}_queue") for name in PLACED),
+        *(count_if(pl.col(name) > 0).alias(f"{name}_queues") for name in PLACED),
     )
     return found.row(0, named=True)
 
