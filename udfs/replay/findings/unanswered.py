@@ -172,8 +172,8 @@ def replaced_receivers(tallies: pl.DataFrame, ends: pl.DataFrame, doubted: pl.Da
         .agg(
             pl.min("first_ns"),
             pl.max("last_captured_ns"),
-            pl.last("reached"),
-            key_at("stream_id", "first_offset").sort_by("first_ns").first().alias("part_key"),
+            pl.col("reached").sort_by("first_ns", "stream_id").last(),
+            key_at("stream_id", "first_offset").sort_by("first_ns", "stream_id").first().alias("part_key"),
             pl.col("messages").sum(),
         )
     )
@@ -186,7 +186,7 @@ def replaced_receivers(tallies: pl.DataFrame, ends: pl.DataFrame, doubted: pl.Da
     found = (
         parts.join(before, on=["source_queue_manager", "tx_sequence_id"])
         .filter(pl.col("guid") != pl.col("guid_before"), pl.col("last_captured_ns_before") < pl.col("first_ns"))
-        .sort("last_captured_ns_before")
+        .sort("last_captured_ns_before", "part_key_before")
         .unique(SEQUENCE, keep="last", maintain_order=True)
     )
     return (

@@ -10,7 +10,7 @@ from schemas.outcomes import Outcome
 from schemas.wire import LATEST_ORDER_ACK_NS
 from udfs.frames.columns import PLACE, in_one_only, is_on, nanoseconds, row_key, signed
 from udfs.frames.derivation import Frames
-from udfs.replay.order.acks import addressee
+from udfs.replay.order.acks import addressee, select_order_acks
 from udfs.replay.order.coverage import select_unreadable
 from udfs.replay.order.marks import BEFORE_ALL
 from udfs.replay.order.scopes import FLOW_KEY, SENDER_THERE, with_flow
@@ -89,6 +89,7 @@ def find_touched(
         tallies.join(acked, on=(_SENDER, "sequence"), how="semi").select("scope_key", "sequence"),
         *_by_sequence(tallies, changes, ends_before, now),
         *_left_behind(tallies, acked, came),
+        _acknowledged_no_more(tallies, acked),
         *_by_unread_bytes(tallies, came, changes, now),
     )
     return pl.concat(touched, how="diagonal").with_columns(pl.col("sequence", "ns").fill_null(NEVER))
@@ -178,6 +179,17 @@ def _left_behind(tallies: pl.DataFrame, acked: pl.DataFrame, came: pl.DataFrame)
         latest = later.group_by(by).agg(latest=pl.max("sequence"))
         went_on = waiting.join(latest, on=by).filter(pl.col("latest") > pl.col("sequence"))
         yield went_on.select("scope_key", "sequence")
+
+
+def _acknowledged_no_more(tallies: pl.DataFrame, acked: pl.DataFrame) -> pl.DataFrame:
+    """Returns the sequences that wait for an acknowledgment of a pair of which others are acknowledged by then, now.
+
+    That makes what is missing later a silence (`missing_acks.acknowledged_no_more`).
+    """
+    first = select_order_acks(acked).group_by(_SENDER).agg(pl.min("ns"))
+    waiting = tallies.filter(pl.col("late") > 0).join(first, on=_SENDER)
+    by_then = pl.col("ns") < pl.col("last_captured_ns") + LATEST_ORDER_ACK_NS
+    return waiting.filter(by_then).select("scope_key", "sequence")
 
 
 def _seen_long_after(ends_before: pl.DataFrame, now: Now) -> pl.DataFrame:
