@@ -20,8 +20,8 @@ def _of(table: Table, *names: str, comment: str = "") -> tuple[Column, ...]:
 
 MESSAGE_HISTORY = Table(
     "message_history",
-    "One row per transactional message, delivered ones included, and per run of numbers that were never seen: what "
-    "became of it, what the receiver did each time that it arrived, when, and the frames that show it.",
+    "One row per transactional message and receiver, delivered ones included, and per run of numbers not seen there: "
+    "what became of it, what the receiver did each time that it arrived, when, and the frames that show it.",
     OUTCOMES.key,
     (
         replace(MESSAGE_KEY, comment=f"{MESSAGE_KEY.comment} Null for a number never seen."),

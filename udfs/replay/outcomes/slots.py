@@ -254,8 +254,8 @@ _UNDECIDED = (
     "receiver accepted is not known."
 )
 _OF_NUMBERS: Mapping[Outcome, str] = {
-    Outcome.EXPIRED_UNSEEN: "No message with this number was seen, and its sender skipped it: it expired before it was "
-    "sent, or was withdrawn.",
+    Outcome.EXPIRED_UNSEEN: "No message with this number was seen on the way to this receiver, and its sender skipped "
+    "it: it expired before it came here, or was withdrawn.",
     Outcome.NEVER_SEEN: "A later message says that one with this number was sent, but none was seen, and the receiver "
     "went on beyond it.",
     Outcome.AWAITED: "A later message says that one with this number was sent, but none was seen yet, and the receiver "
