@@ -85,6 +85,12 @@ INCIDENTS = Table(
         Column("stuck_messages", LONG, "Those of them that were resent and refused again.", nullable=False),
         Column("unacknowledged", LONG, "Messages that their receiver never acknowledged.", nullable=False),
         Column("unknown", LONG, "Messages whose outcome is unknown or contradicted.", nullable=False),
+        Column(
+            "undecided",
+            LONG,
+            "Of these, how many were lost, though no clocks that are compared tell which.",
+            nullable=False,
+        ),
         Column("repaired", LONG, "Messages delivered after a refusal.", nullable=False),
         Column("expired", LONG, "Numbers that the sender skipped, never seen with a message.", nullable=False),
         Column("findings", LONG, "Findings with this incident_id.", nullable=False),

@@ -32,9 +32,6 @@ _IN_SHORT = {
 _WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
 
 
-_CLOCKS = "nothing compares the clocks of these captures"
-
-
 class Certainty(StrEnum):
     """Lists how sure an outcome is, the surest first."""
 
@@ -223,7 +220,7 @@ def sentence_of(
     split = split if len({CAUSE_OF[one] for one in lost}) > 1 else ""
     of_which = (
         f", of which {undecided} {one_or_many(undecided, 'was', 'were')} lost; which machine's is not known, because "
-        f"{_CLOCKS}"
+        "nothing compares the clocks of these captures"
         if undecided
         else ""
     )
@@ -272,7 +269,7 @@ def certainty_of(incident: Mapping[str, Any]) -> Certainty:
     Where the receiver never acknowledged them, nobody but it knows whether it has them.
     """
     if incident["outcome"] == IncidentOutcome.UNKNOWN:
-        return Certainty.CLOCKS if _CLOCKS in incident["explanation"] else Certainty.UNKNOWN
+        return Certainty.CLOCKS if incident["undecided"] else Certainty.UNKNOWN
     if incident["outcome"] == IncidentOutcome.UNACKNOWLEDGED:
         return Certainty.UNKNOWN
     if incident["cause"] in (Cause.REFUSED_FOR_CAUSE, Cause.NOT_READ):

@@ -347,11 +347,12 @@ def incident_row(story: Story) -> Row:
             harm[Outcome(one.shows)] += one.of.numbers
     session_id, queue = min(story, key=lambda one: (_in_order(one.began_at), one.known.tx_sequence_id)).place
     classes = sorted({one for trouble in troubles for one in trouble.of.classes})
+    undecided = _undecided(story)
     row: Row = {
         "incident_id": sha256(f"{first.scope_key} {first.tx_sequence_id}".encode()).hexdigest()[:16],
         "cause": cause.value,
         "outcome": outcome.value,
-        "severity": _severity(outcome, counts["stuck"] + _undecided(story)).value,
+        "severity": _severity(outcome, counts["stuck"] + undecided).value,
         "session_id": session_id,
         "scope_key": first.scope_key,
         "source_queue_manager": first.source_queue_manager,
@@ -369,8 +370,9 @@ def incident_row(story: Story) -> Row:
         "receivers": sorted({address for one in story for address in one.known.receivers}),
         "advice": advise(cause, outcome, senders, classes),
         **{_COLUMNS.get(name, name): many for name, many in counts.items()},
+        "undecided": undecided,
         "explanation": sentence_of(
-            first.tx_sequence_id, len(story) - 1, cause, counts, harm, _missing(story), _undecided(story)
+            first.tx_sequence_id, len(story) - 1, cause, counts, harm, _missing(story), undecided
         ),
         "witness": [key for key in worst.of.witness if key is not None],
     }
