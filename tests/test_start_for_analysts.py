@@ -71,8 +71,12 @@ def test_what_became_of_messages_since_the_night_before(
     block: str, asked_of: Callable[[str], None], two_nights: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     runs = sorted(rows(two_nights, "runs"), key=itemgetter("ended_at"))
-    before, last = (fates(two_nights, run) for run in runs)
-    expected = Counter((before.get(key), fate) for key, fate in last.items() if before.get(key) != fate)
+    before, last = (outcomes(two_nights, run) for run in runs)
+    expected = Counter[tuple[str | None, str]]()
+    for key, (outcome, numbers) in last.items():
+        was, _ = before.get(key, (None, 0))
+        if was != outcome:
+            expected[was, outcome] += numbers
     asked_of(block.replace("out/warehouse", str(two_nights)) + f"# {'out/warehouse'}")
     counted = re.findall(r"(\w+)\s*[│┆|]\s*(\w+)\s*[│┆|]\s*(\d+)", capfd.readouterr().out)
     found = {(None if was.lower() == "null" else was, became): int(many) for was, became, many in counted}
@@ -82,12 +86,13 @@ def test_what_became_of_messages_since_the_night_before(
     assert not re.search(r"(delivered|lost|pending)\s*[│┆|]\s*\d", capfd.readouterr().out)
 
 
-def fates(warehouse: Path, run: dict[str, Any]) -> dict[str, str]:
-    """The fate of each message in the versions that a run left."""
+def outcomes(warehouse: Path, run: dict[str, Any]) -> dict[tuple[Any, ...], tuple[str, int]]:
+    """The outcome of each message at each receiver in the versions that a run left, and how many numbers it is of."""
     versions = {one["table"]: one["version"] for one in run["tables"]}
     table = DeltaTable(str(warehouse / "message_history"), version=versions["message_history"])
-    history = table.to_pyarrow_table(columns=["message_key", "fate"]).to_pylist()
-    return {row["message_key"]: row["fate"] for row in history if row["message_key"] is not None}
+    key = ("scope_key", "tx_sequence", "tx_sequence_number", "message_key")
+    history = table.to_pyarrow_table(columns=[*key, "outcome", "numbers"]).to_pylist()
+    return {tuple(row[name] for name in key): (row["outcome"], row["numbers"]) for row in history}
 
 
 @pytest.mark.parametrize("block", [pytest.param(block, id=engine(block)) for block in HISTORY])
