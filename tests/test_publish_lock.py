@@ -137,7 +137,7 @@ class Run:
         self.lock = PublishLock(cast(Any, self), SECONDS, self.mark, tables=TABLES)
         self.losses = random.Random(lossy) if lossy else None
         self.is_in_folder = False
-        """Whether commits are made as in a folder: each looks at the lock, as one by Spark does not."""
+        """Whether this run writes tables of a folder: then each commit checks the lock. Commits by Spark do not."""
         self.own: dict[str, int] = {}
         """By table, how many commits it had after the last one of this run."""
 

@@ -23,7 +23,7 @@ from jobs.commands.page import begin_of_period
 from jobs.engines.in_process import InProcess
 from jobs.engines.on_spark import engine_of
 from jobs.tables.own_tables import require_own
-from jobs.tables.places import open_warehouse
+from jobs.tables.places import needs_spark, open_warehouse
 from jobs.tables.warehouse import Memory, Warehouse
 from schemas.history import MESSAGE_HISTORY
 from schemas.incidents import INCIDENTS
@@ -73,7 +73,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; starts Spark only where the tables need it."""
-    return command.main_if_needed("export", run, lambda config: open_warehouse(None, config).needs_spark, arguments)
+    return command.main_if_needed("export", run, needs_spark, arguments)
 
 
 def _few(lines: pl.DataFrame) -> Iterator[list[str]]:

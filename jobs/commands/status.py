@@ -20,7 +20,7 @@ from jobs.engines.on_spark import engine_of
 from jobs.tables import publish_lock
 from jobs.tables.lock_state import Derived, LockState
 from jobs.tables.own_tables import require_own
-from jobs.tables.places import open_warehouse
+from jobs.tables.places import needs_spark, open_warehouse
 from jobs.tables.provenance import out_of_date
 from jobs.tables.warehouse import Memory, Warehouse
 from schemas.ingest import BOOKS, CAPTURES
@@ -62,7 +62,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; starts Spark only where the tables need it."""
-    return command.main_if_needed("status", run, lambda config: open_warehouse(None, config).needs_spark, arguments)
+    return command.main_if_needed("status", run, needs_spark, arguments)
 
 
 def _pending(warehouse: Warehouse, config: Config, derived: Derived, known: pl.Series) -> dict[str, Any]:

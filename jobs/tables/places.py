@@ -14,6 +14,11 @@ from jobs.tables.warehouse import Warehouse
 from udfs.capture.stores import in_store
 
 
+def needs_spark(config: Config) -> bool:
+    """Returns whether only Spark can read and write the tables that the options name (`open_warehouse`)."""
+    return open_warehouse(None, config).needs_spark
+
+
 def open_warehouse(spark: SparkSession | None, config: Config) -> Warehouse:
     """Returns the warehouse that the options name; without Spark, for what can be done before that has started.
 

@@ -26,8 +26,11 @@ class Mark:
     machine: str = ""
     """Names this machine since it was started, once this run has the mark; empty where that proves nothing."""
     is_temporary: bool = False
-    """Whether the file is a temporary one, as the tables are in no folder. It is deleted when the run has ended. Each
-    container of a machine may have its own, so its text is part of the machine's name."""
+    """Whether the file lies in this machine's temporary folder, because the tables are in no folder.
+
+    The run deletes such a file when it ends. Each container of a machine may have another temporary folder, and so
+    another file: therefore the file's text is part of the name of the machine.
+    """
     _descriptor: int | None = None
 
     @classmethod

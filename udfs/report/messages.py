@@ -25,7 +25,7 @@ from udfs.report.incidents import HARM
 from udfs.report.rows import Row, first_of, place_in, with_nanoseconds
 
 PLACED = (*HARM, "expired_unseen")
-"""What may have become of messages that a headline tells with since when and to which queue."""
+"""The words for what may have become of messages of which a headline says to which queue they went."""
 FATES = ("", "pending", "lost")
 """What became of a message, as far as a picture shows it."""
 LISTED_MESSAGES = 50
@@ -79,7 +79,7 @@ def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
     are those of the FinalAcks that say why messages were refused.
     """
     outcomes = outcomes.with_columns(
-        *(has_outcome(LISTS[name]).alias(name) for name in PLACED if name in LISTS and name != "lost")
+        *(has_outcome(LISTS[name]).alias(name) for name in PLACED if name not in outcomes.columns)
     )
     return outcomes.group_by(QUEUE).agg(
         *(pl.col("numbers").filter(name).sum().alias(name) for name in PLACED),

@@ -168,12 +168,13 @@ def replaced_receivers(tallies: pl.DataFrame, ends: pl.DataFrame, doubted: pl.Da
     )
     parts = (
         tallies.join(guids, on="stream_id")
+        .sort("first_ns", "stream_id")
         .group_by(*SEQUENCE, "source_queue_manager", "guid")
         .agg(
             pl.min("first_ns"),
             pl.max("last_captured_ns"),
-            pl.col("reached").sort_by("first_ns", "stream_id").last(),
-            key_at("stream_id", "first_offset").sort_by("first_ns", "stream_id").first().alias("part_key"),
+            pl.last("reached"),
+            key_at("stream_id", "first_offset").first().alias("part_key"),
             pl.col("messages").sum(),
         )
     )

@@ -49,8 +49,12 @@ def acknowledged_no_more(late: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFram
     """
     contradicted = pl.col("evidence") == Evidence.CONTRADICTED.value
     silent = late.filter(pl.col("acknowledged_at").is_null(), ~contradicted)
-    began = pl.col("began_ns") < pl.col("captured_ns") + LATEST_ORDER_ACK_NS
-    return with_receiver(silent).join(pairs, on=ACK_PAIR).filter(began).select(*SLOT, *PLACE)
+    return with_receiver(silent).join(pairs, on=ACK_PAIR).filter(has_begun()).select(*SLOT, *PLACE)
+
+
+def has_begun(sent_ns: str = "captured_ns") -> pl.Expr:
+    """Returns whether the first OrderAck of a pair (`acknowledged_pairs`) came before that of a message was due."""
+    return pl.col("began_ns") < pl.col(sent_ns) + LATEST_ORDER_ACK_NS
 
 
 @derives(ACK_PAIR)

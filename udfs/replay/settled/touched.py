@@ -8,15 +8,16 @@ import polars as pl
 
 from schemas.outcomes import Outcome
 from schemas.wire import LATEST_ORDER_ACK_NS
-from udfs.frames.columns import PLACE, in_one_only, is_on, nanoseconds, row_key, signed
+from udfs.frames.columns import ACK_PAIR, PLACE, in_one_only, is_on, nanoseconds, row_key, signed
 from udfs.frames.derivation import Frames
-from udfs.replay.order.acks import addressee, select_order_acks
+from udfs.replay.order.acks import addressee
 from udfs.replay.order.coverage import select_unreadable
 from udfs.replay.order.marks import BEFORE_ALL
 from udfs.replay.order.scopes import FLOW_KEY, SENDER_THERE, with_flow
 from udfs.replay.order.watched import is_overdue
 from udfs.replay.outcomes.counts import NEXT_RESEND
-from udfs.replay.outcomes.plain import cut_packets, cut_streams, last_seen
+from udfs.replay.outcomes.missing_acks import acknowledged_pairs, has_begun
+from udfs.replay.outcomes.plain import cut_packets, cut_streams, last_seen, with_receiver
 
 NEVER = (1 << 63) - 1
 ON_STREAM = ("scope_key", "stream_id")
@@ -182,14 +183,13 @@ def _left_behind(tallies: pl.DataFrame, acked: pl.DataFrame, came: pl.DataFrame)
 
 
 def _acknowledged_no_more(tallies: pl.DataFrame, acked: pl.DataFrame) -> pl.DataFrame:
-    """Returns the sequences that wait for an acknowledgment of a pair of which others are acknowledged by then, now.
+    """Returns `scope_key` and `sequence` of messages without an acknowledgment whose pair has one now, by that time.
 
-    That makes what is missing later a silence (`missing_acks.acknowledged_no_more`).
+    A message whose acknowledgment is missing counts only where others of its pair came
+    (`missing_acks.acknowledged_no_more`).
     """
-    first = select_order_acks(acked).group_by(_SENDER).agg(pl.min("ns"))
-    waiting = tallies.filter(pl.col("late") > 0).join(first, on=_SENDER)
-    by_then = pl.col("ns") < pl.col("last_captured_ns") + LATEST_ORDER_ACK_NS
-    return waiting.filter(by_then).select("scope_key", "sequence")
+    waiting = with_receiver(tallies.filter(pl.col("late") > 0)).join(acknowledged_pairs(acked), on=ACK_PAIR)
+    return waiting.filter(has_begun("last_captured_ns")).select("scope_key", "sequence")
 
 
 def _seen_long_after(ends_before: pl.DataFrame, now: Now) -> pl.DataFrame:
