@@ -227,6 +227,19 @@ class Scope:
         return "given_up" if self.in_counted_gap(slot) else "passed_by"
 
 
+def by_several(accepted: list[Row]) -> set[str]:
+    """The scopes of a message that was accepted more than once.
+
+    A receiver that nothing names may be one that another connection to the same address names: they are not two.
+    """
+    ends = [(row["session_id"].split("->")[1], row["stream_id"].split(">")[-1]) for row in accepted]
+    named = {place.rpartition(":")[0].strip("[]") for receiver, place in ends if receiver not in place}
+    kinds: dict[bool, list[str]] = {False: [], True: []}
+    for row, (receiver, _) in zip(accepted, ends, strict=True):
+        kinds[receiver in named].append(row["scope_key"])
+    return {one for keys in kinds.values() if len(keys) > 1 for one in keys}
+
+
 def joined(runs: Iterable[Run]) -> set[Run]:
     """The runs of numbers with those next to each other made one."""
     found: list[Run] = []
@@ -256,12 +269,12 @@ def outcomes(
     `not_arrived` are the keys of packets that were captured, but that TCP never acknowledged, `said` is what else the
     tables say of answers, and `still_open` are streams of connections that did not end.
     """
-    by: dict[tuple[str, str, int], list[str]] = defaultdict(list)
+    by: dict[tuple[str, str, int], list[Row]] = defaultdict(list)
     perhaps_by: dict[tuple[str, str, int], set[str]] = defaultdict(set)
     for row in verdicts:
         message = row["source_queue_manager"], row["message_id"], row["content_hash"]
         if row["accepted"] and is_firm(row):
-            by[message].append(row["scope_key"])
+            by[message].append(row)
         if row["accepted"] is not False:
             perhaps_by[message].add(row["scope_key"])
     found: dict[Message, str] = {}
@@ -284,7 +297,7 @@ def outcomes(
                 first["never_acknowledged"] = said and is_unacknowledged(arrivals, said, not_arrived, is_firm)
             for name, arrivals in messages.items():
                 message = arrivals[0]["source_queue_manager"], *name
-                where = {"twice": len(by[message]) > 1, "by_another": bool(perhaps_by[message] - {key})}
+                where = {"twice": key in by_several(by[message]), "by_another": bool(perhaps_by[message] - {key})}
                 found[key, *slot, *name] = scope.outcome(arrivals, list(messages.values()), **where)
         runs += scope.numbers()
     return found, joined(runs)

@@ -21,7 +21,7 @@ from jobs.commands.summary import summary
 from jobs.engines.in_process import InProcess
 from jobs.simulator import CAPTURE_PREFIX, demo, simulate
 from schemas.incidents import INCIDENTS
-from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, NOT_KNOWN, OUTCOMES
+from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, NOT_KNOWN, OUTCOMES, Outcome
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, VERDICTS
 
 Row = dict[str, Any]
@@ -168,6 +168,37 @@ def test_an_incident_is_over_only_where_the_captures_show_it(thinned: Night) -> 
             assert is_shown
         elif incident["ongoing"] is None:
             assert not is_shown
+
+
+@pytest.mark.parametrize("part", [3, 8])
+@pytest.mark.parametrize("seed", seeds([901], range(895, 905)))
+def test_missing_handshakes_deliver_nothing_twice(seed: int, part: int, tmp_path: Path) -> None:
+    """Where a part of the frames is missing, one machine may have a GUID on some connections, and on others none."""
+    simulate(str(tmp_path), seed, 400, situations=True)
+    captures = sorted(tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap"))
+    frames = sorted(frame for capture in captures for frame in frames_of(capture))
+    whole = looked_at(config(Path("w"), tmp_path / "*.pcap"))
+    known = set(whole.read(VERDICTS)["message_id"])
+    twice = messages_delivered_twice(whole)
+    with (tmp_path / "with_a_hole.pcap").open("wb") as file:
+        writer = dpkt.pcap.Writer(file, nano=True)
+        for number, (at, frame) in enumerate(frames):
+            if number * 12 // len(frames) != part:
+                writer.writepkt(frame, at)
+    found = messages_delivered_twice(looked_at(config(Path("w"), tmp_path / "with_a_hole.pcap")))
+    assert found & known <= twice
+
+
+def frames_of(capture: Path) -> list[tuple[float, bytes]]:
+    """Returns the frames of a capture, each with its time."""
+    with capture.open("rb") as file:
+        return list(dpkt.pcap.Reader(file))
+
+
+def messages_delivered_twice(engine: InProcess) -> set[str]:
+    """Returns the IDs of the messages that were delivered twice."""
+    rows = engine.read(OUTCOMES, "message_id", "outcome")
+    return set(rows.filter(rows["outcome"] == Outcome.DELIVERED_TWICE)["message_id"])
 
 
 def test_a_branch_that_is_stuck_is_never_said_to_be_over() -> None:

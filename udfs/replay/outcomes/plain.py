@@ -8,7 +8,7 @@ import polars as pl
 
 from schemas.replay import Evidence, Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS, NEGATIVE_CLASS, QUEUED_CLASS
-from udfs.frames.columns import PLACE, SEQUENCE
+from udfs.frames.columns import PLACE, SEQUENCE, address_reached
 from udfs.frames.derivation import derives
 from udfs.replay.order.content import MESSAGE
 
@@ -22,7 +22,7 @@ TALLIED = (
 """The columns of VERDICTS that add up, and that tell whether an arrival is plain."""
 JUDGED_AS = (*TALLIED, "content_hash", "destination_queue", "label", "reason", "final_ack_requested", "denied_at")
 """The columns of VERDICTS from which outcomes are derived."""
-_OF_ACCEPTED = (*SLOT, *MESSAGE, "accepted", "assumed", "previous_tx_sequence_number")
+_OF_ACCEPTED = (*SLOT, *MESSAGE, "stream_id", "session_id", "accepted", "assumed", "previous_tx_sequence_number")
 _SEGMENTS_OF = (("sender", "last_ns"), ("receiver", "receiver_last_ns"))
 """Columns of ENDS: a queue manager, and when its last packet or segment was captured on that stream."""
 _CONTESTED = NEGATIVE_CLASS | QUEUED_CLASS
@@ -98,13 +98,25 @@ def accepted_twice(verdicts: pl.DataFrame) -> pl.DataFrame:
     Verdicts on an assumed state aside. And, with `elsewhere`, of what a scope refused and another one accepted, or may
     have accepted.
     """
-    firm = verdicts.filter("accepted", ~rests_on_assumption()).select(*SLOT, *MESSAGE)
-    twice = firm.filter(pl.struct(MESSAGE).is_duplicated())
+    firm = verdicts.filter("accepted", ~rests_on_assumption())
+    twice = _by_two_receivers(firm.filter(pl.struct(MESSAGE).is_duplicated())).select(*SLOT, *MESSAGE)
     refused = verdicts.filter(pl.col("accepted").not_()).select(*SLOT, *MESSAGE).unique()
     others = verdicts.filter(pl.col("accepted").fill_null(value=True)).select(*MESSAGE, other="scope_key").unique()
     elsewhere = refused.join(others, on=MESSAGE).filter(pl.col("other") != pl.col("scope_key"))
     parts = {False: twice, True: elsewhere.select(*SLOT, *MESSAGE).unique()}
     return pl.concat([part.with_columns(elsewhere=pl.lit(is_elsewhere)) for is_elsewhere, part in parts.items()])
+
+
+def _by_two_receivers(accepted: pl.DataFrame) -> pl.DataFrame:
+    """Returns the arrivals of messages that were accepted more than once, for all that the captures tell.
+
+    Where the captures lack the handshake of one connection, its receiver may be the one that another connection to the
+    same address names: these are not two.
+    """
+    reached = with_receiver(accepted).with_columns(reached=address_reached())
+    is_unnamed = pl.col("receiver") == pl.col("reached")
+    may_be_named = is_unnamed & (~is_unnamed).any().over(*MESSAGE, "reached")
+    return reached.filter(pl.struct(*MESSAGE, may_be_named.alias("may_be_named")).is_duplicated())
 
 
 def with_receiver(rows: pl.DataFrame) -> pl.DataFrame:
