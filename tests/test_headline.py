@@ -20,11 +20,12 @@ from udfs.report.messages import PLACED
 DISPLACED, PASSED_BY = "displaced (another message has the number)", "passed by (refused, and the receiver went on)"
 NEVER_SEEN, EXPIRED = "never seen (and the receiver went on)", "expired unseen (skipped by their sender)"
 NO_WAYS: dict[str, Way] = dict.fromkeys(HARM, ((), ()))
-NOWHERE = {
+NOWHERE: dict[str, Any] = {
     f"{what}{part}": value
     for what in PLACED
     for part, value in {"": 0, "_since_ns": None, "_queue": None, "_queues": 0}.items()
-} | {"resent": 0, "undecided": 0, "by_clocks": 0, "classes": []}
+} | dict.fromkeys(("resent", "silent", "twice", "undecided", "by_clocks"), 0)
+NOWHERE |= {"classes": []}
 
 
 @pytest.mark.parametrize(
@@ -41,8 +42,17 @@ NOWHERE = {
         ({Outcome.NEVER_SEEN: 1}, {}, f"1 message was lost: 1 {NEVER_SEEN}."),
         (
             {Outcome.DELIVERED: 10, Outcome.DELIVERED_TWICE: 1},
-            {"confirmed": 11},
-            "Nothing was lost.\n11 of 11 confirmed by the receiver. Also: 1 delivered twice.",
+            {"confirmed": 11, "twice": 1},
+            "Nothing was lost, but: 1 delivered twice.\n11 of 11 confirmed by the receiver.",
+        ),
+        # One that two receivers accepted is one message.
+        (
+            {Outcome.DELIVERED: 10, Outcome.DELIVERED_TWICE: 4, Outcome.NOT_READ: 3},
+            {"confirmed": 14, "twice": 2},
+            (
+                "Nothing was lost, but: 2 delivered twice (4 at all receivers), 3 not read.\n14 of 14 confirmed by the "
+                "receiver."
+            ),
         ),
         (
             {Outcome.DELIVERED: 48},
@@ -146,8 +156,22 @@ NOWHERE = {
         ),
         (
             {Outcome.NEVER_SEEN: 1},
-            {"missing_bytes": 9},
-            f"1 message was lost: 1 {NEVER_SEEN}.\nAlso: 9 missing bytes.",
+            {"missing_bytes": 9_000, "broken": 1},
+            (
+                f"1 message was lost: 1 {NEVER_SEEN}. The captures are incomplete (9,000 bytes missing, 1 capture cut "
+                "off or damaged): what is not in them may hold deliveries and acknowledgments of these messages."
+            ),
+        ),
+        (
+            {Outcome.UNACKNOWLEDGED: 7},
+            {"unacknowledged": 7, "one_way": 2, "streams": 5, "silent": 7}
+            | {"silences": {Cause.CANNOT_CONNECT: 4, Cause.NEVER_ANSWERED: 3}},
+            (
+                "7 messages were never acknowledged, to Q; the sender fell silent before the captures end. The "
+                "receiver could not connect back to the sender (4). The captures are incomplete (2 of 5 streams without "
+                "the way back): what is not in them may hold deliveries and acknowledgments of these messages.\n"
+                "None of 7 confirmed by the receiver."
+            ),
         ),
         (
             {},
@@ -202,7 +226,7 @@ NOWHERE = {
             (
                 "1 message is stuck, to Q, and still at the end of the captures.\n"
                 "None of 11 confirmed by the receiver, 4 inferred from the rules. "
-                f"Also: 5 pending (1 of them stuck), 2 awaited, 1 {EXPIRED}, 3 not read, 4 delivered after refusal."
+                f"Also: 5 pending (1 of them stuck), 2 awaited, 3 not read, 1 {EXPIRED}, 4 delivered after refusal."
             ),
         ),
         (
@@ -224,7 +248,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
         for part, value in {"": figures.get(what, 0), "_queue": "Q", "_queues": 1}.items()
     }
     places |= {"undecided": figures.get("undecided", 0), "classes": figures.get("classes", [])}
-    places["by_clocks"] = figures.get("by_clocks", 0)
+    places |= {name: figures.get(name, 0) for name in ("by_clocks", "resent", "silent", "twice")}
     doubts = {
         name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors", "confirmed")
     }
@@ -232,6 +256,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
     not_read, since_ns = (figures.get(name) for name in ("not_read", "not_read_since_ns"))
     read = {"not_read": not_read, "not_read_since_ns": since_ns, "unfit": figures.get("unfit", "")}
     read |= {"failed": figures.get("failed", ()), "why": figures.get("why", "")}
+    read |= {"silences": figures.get("silences", {})}
     assert headline(headline_figures(counts, places, [], NO_WAYS, Names(), shown=shown, **read, **doubts)) == said
 
 

@@ -16,7 +16,7 @@ from test_monitoring import HOSTILE, samples
 
 from jobs import main
 from jobs.commands.orders import CHECK_ACCEPTED, COLUMNS, SEND_AGAIN, _cell
-from jobs.simulator import build
+from jobs.simulator import build, simulate
 
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\nx", '=HYPERLINK("http://x","y")')
 
@@ -60,6 +60,19 @@ def test_the_lists_name_what_is_lost_and_what_the_copy_sent(
     for row in (*lost, *accepted):
         assert row["label"].encode("utf-16-le") in sent_from(row["capture"], row["frame"])
         assert row["sent_at_utc"] <= row["first_seen_at_utc"]
+
+
+def test_where_bytes_are_missing_one_looks_into_the_queue_before_a_message_is_sent_again(tmp_path: Path) -> None:
+    """A whole capture asks for nothing first; nor does a number that another message has, however much is missing."""
+    simulate(str(tmp_path), 901, 400, situations=True)
+    captures = sorted(tmp_path.glob("*.pcap"))
+    for name, chosen in {"whole": captures, "some": [*captures[:3], *captures[4:]]}.items():
+        assert main.main(["look", *map(str, chosen), "--out-orders", str(tmp_path / name)]) == 0
+    _, whole = written(tmp_path / "whole", SEND_AGAIN)
+    assert {row["look_first"] for row in whole} == {""}
+    _, some = written(tmp_path / "some", SEND_AGAIN)
+    asked = {(row["outcome"], row["look_first"].partition(":")[0]) for row in some}
+    assert asked == {("displaced", ""), ("passed_by", "The captures lack 21,636 bytes")}
 
 
 def test_without_a_loss_the_lists_are_empty(tmp_path: Path) -> None:

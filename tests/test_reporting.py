@@ -220,6 +220,7 @@ def test_the_worst_findings_are_the_gravest_with_most_messages(monkeypatch: pyte
 def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknowledged() -> None:
     lost = {"lost": True, "numbers": 2, "first_seen_at": AFTER, "destination_queue": "a"}
     unacknowledged = {"outcome": Outcome.UNACKNOWLEDGED, "numbers": 1, "destination_queue": "c"}
+    twice = {"outcome": Outcome.DELIVERED_TWICE, "numbers": 1, "destination_queue": "a", "message_id": "m\\1"}
     rows = rows_of(
         OUTCOMES,
         lost,
@@ -233,12 +234,14 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         {"outcome": Outcome.AWAITED, "numbers": 2, "destination_queue": "a"},
         unacknowledged | {"first_seen_at": BEFORE},
         unacknowledged | {"next_resend_at": AFTER},
+        unacknowledged | {"next_resend_at": BEFORE},
+        *[twice] * 2,
         {"outcome": Outcome.EXPIRED_UNSEEN, "numbers": 7, "destination_queue": "e"},
         source_queue_manager="m",
         stuck=False,
     )
-    queues = messages.harm_by_queue(rows)
     since, before = (int(at.timestamp()) * NS for at in (SINCE, BEFORE))
+    queues = messages.harm_by_queue(rows, until_ns=since)
     assert messages.places(queues) == {
         "lost": 6,
         "lost_since_ns": since,
@@ -248,7 +251,7 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         "stuck_since_ns": before,
         "stuck_queue": None,
         "stuck_queues": 1,
-        "unacknowledged": 2,
+        "unacknowledged": 3,
         "unacknowledged_since_ns": before,
         "unacknowledged_queue": "c",
         "unacknowledged_queues": 1,
@@ -267,6 +270,8 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         "undecided": 0,
         "by_clocks": 1,
         "resent": 1,
+        "silent": 1,
+        "twice": 1,
         "classes": [0x8004],
     }
     by_queue = [(row["lost"], row["destination_queue"]) for row in summary.lost_by(queues)]

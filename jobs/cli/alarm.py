@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from jobs.cli.config import ANYTHING
-from schemas.outcomes import NOT_KNOWN
+from schemas.outcomes import NOT_KNOWN, Outcome
 from schemas.replay import Severity
 
 _ALL_OF = ("lost", "stuck", "unacknowledged", "unconfirmed")
+_OUTCOMES = (Outcome.DELIVERED_TWICE, Outcome.NOT_READ)
 
 
 def matched(fail_on: Iterable[str], summary: Mapping[str, Any]) -> list[str]:
@@ -25,7 +26,7 @@ def found_words(summary: Mapping[str, Any]) -> set[str]:
     for kind in ("findings", "severities"):
         found |= {name for name, many in summary.get(kind, {}).items() if many}
     found |= {name for name in _ALL_OF if summary.get(name)}
-    found |= {"unknown"} if summary.get("outcomes", {}).get("unknown") else set()
+    found |= {name.value for name in (*_OUTCOMES, Outcome.UNKNOWN) if summary.get("outcomes", {}).get(name)}
     return found | set(_blind(summary))
 
 
@@ -37,6 +38,7 @@ def _anything(summary: Mapping[str, Any]) -> Iterator[str]:
     """
     yield from (name for name in _ALL_OF if summary.get(name))
     outcomes = summary.get("outcomes", {})
+    yield from (name.value for name in _OUTCOMES if outcomes.get(name))
     if summary.get("unjudged") or any(map(outcomes.get, NOT_KNOWN)):
         yield "unknown"
     if summary.get("severities", {}).get(Severity.ERROR):

@@ -25,7 +25,7 @@ ANYTHING = "anything"
 """The value of `fail_on` that stands for all that a person has to see."""
 OF_CAPTURES = ("no_messages", "missing_bytes", "unreadable", "no_new_captures")
 """Values of `fail_on` that say what a run could not see."""
-OF_MESSAGES = ("lost", "stuck", "unacknowledged", "unknown", "unconfirmed")
+OF_MESSAGES = ("lost", "stuck", "unacknowledged", "unknown", "unconfirmed", "delivered_twice", "not_read")
 FAIL_ON = tuple(dict.fromkeys(map(str, (ANYTHING, *OF_MESSAGES, *OF_CAPTURES, *Verdict, *FindingKind, *Severity))))
 """The values that `fail_on` accepts."""
 NO_EFFECT = (

@@ -49,7 +49,9 @@ _IN_OTHERS = {
     "severities",
     "findings_by_severity",
     "worst_incidents",
+    "causes_untold",
     "failed_connections",
+    "errors_alone",
     "books",
     "seconds",
 }
@@ -160,7 +162,8 @@ def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:
     if told and needing > told:
         report = _where_listed(summary)
         where = f"{report} and in the table incidents" if "tables" in summary else report
-        lines.append(f"{needing - told:,} more that were not repaired are in {where}")
+        causes = ", ".join(_named(cause, many) for cause, many in summary.get("causes_untold", {}).items())
+        lines.append(f"{needing - told:,} more that were not repaired{f' ({causes})' * bool(causes)} are in {where}")
     return "\n".join(lines)
 
 
@@ -179,7 +182,8 @@ def _what_happened(summary: Mapping[str, Any]) -> list[str]:
         failed = [one for one in failed if one not in its_own]
         first, *more = _lines_of(incident, its_own, _where_listed(summary))
         lines += [f"{number}. {first}", *(f"   {line}" for line in more)]
-    return lines + [printable(one) for one in failed if one not in summary.get("headline", "")]
+    alone = (*failed, *summary.get("errors_alone", ()))
+    return lines + [printable(one) for one in alone if one not in summary.get("headline", "")]
 
 
 def _concerns(failed: str, machine: str) -> bool:

@@ -5,9 +5,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from jobs.cli.names import Names
+from schemas.incidents import Cause
 from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, Outcome
 from udfs.replay.findings.final_acks import reason_of
-from udfs.replay.incidents.advice import Certainty
+from udfs.replay.incidents.advice import Certainty, in_short
 from udfs.replay.words import counted, one_or_many
 from udfs.report.incidents import HARM
 
@@ -36,6 +37,7 @@ TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
 """Outcomes of messages that an acknowledgment could confirm."""
 _MACHINES = 3
 """Machines that the headline names."""
+_NO_SILENCES: Mapping[Cause, int] = {}
 _FEW = 2
 """Senders or receivers that it names; more are counted."""
 
@@ -58,7 +60,8 @@ class Figure(NamedTuple):
 class Period(NamedTuple):
     """Says what the captures show: from when to when, in ns since 1970, and how many senders and queues.
 
-    So many of them are `broken`: they cannot be read, or only in part.
+    So many of them are `broken`: they cannot be read, or only in part. On so many `streams` of those with bytes, only
+    `one_way` was captured: nothing of their receiver.
     """
 
     first_ns: int | None = None
@@ -66,6 +69,8 @@ class Period(NamedTuple):
     senders: int = 0
     queues: int = 0
     broken: int = 0
+    one_way: int = 0
+    streams: int = 0
 
 
 class Figures(NamedTuple):
@@ -79,6 +84,8 @@ class Figures(NamedTuple):
     waiting: list[Figure]
     """Messages that are pending or awaited, where none is lost, stuck or never acknowledged."""
     beside: list[Figure]
+    harmed: list[Figure]
+    """Messages that were delivered twice or not read, where nothing worse is to be told."""
     lost_where: str
     """Since when, from where to where and to which queue, in the words of `where`."""
     stuck_where: str
@@ -87,6 +94,8 @@ class Figures(NamedTuple):
     doubts_where: str
     resent: str
     """Says whether their sender still sends the messages that were never acknowledged."""
+    incomplete: str
+    """Says what the captures lack, where messages are lost, stuck or never acknowledged."""
     sure: str
     """Says which period, senders and queues the captures show, and how many messages are confirmed."""
     confirmed: int
@@ -97,7 +106,7 @@ class Figures(NamedTuple):
     undecided: int
     """Messages that were lost, though nothing tells which: no clock that is compared."""
     cause: str
-    """Says why the receiver of the worst incident acknowledged nothing."""
+    """Says why receivers acknowledged nothing."""
 
 
 def certainties(outcomes: Mapping[str, int], confirmed: int, by_clocks: int) -> dict[str, int]:
@@ -174,7 +183,7 @@ def headline_figures(
     errors: int,
     unfit: str = "",
     why: str = "",
-    cause: str = "",
+    silences: Mapping[Cause, int] = _NO_SILENCES,
     failed: Sequence[str] = (),
 ) -> Figures:
     """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
@@ -186,16 +195,17 @@ def headline_figures(
     without a verdict that were not `passing_through`; `errors` are findings of that severity. `unfit` is a sentence on
     captures from which nothing could be judged: then it is said in place of all doubts. `failed` are sentences on
     machines that could not connect: the first comes first where no message was judged, and `why` says in which
-    situation that is. `cause` says why the receiver of the worst incident acknowledged nothing.
+    situation that is. `silences` are those of `causes_of_silence`.
     """
     stuck, undecided = places["stuck"], places["undecided"]
-    doubts = (
+    missing = Figure(missing_bytes, "missing bytes" if missing_bytes > 1 else "missing byte", "limits")
+    not_known = (
         Figure(outcomes.get(Outcome.UNKNOWN, 0), "unknown", "unknown", Outcome.UNKNOWN),
         Figure(outcomes.get(Outcome.CONTRADICTED, 0), "contradicted by the receiver", "unknown", Outcome.CONTRADICTED),
-        Figure(missing_bytes, "missing bytes" if missing_bytes > 1 else "missing byte", "limits"),
-        Figure(unjudged, "transactional messages not judged", "limits"),
-        Figure(errors, "findings that are errors" if errors > 1 else "finding that is an error", "incidents"),
     )
+    not_judged = Figure(unjudged, "transactional messages not judged", "limits")
+    wrong = Figure(errors, "findings that are errors" if errors > 1 else "finding that is an error", "incidents")
+    doubts = (*not_known, missing, not_judged, wrong)
     not_read_where = "" if not_read_since_ns is None else f" since {second(not_read_since_ns)}"
     if missing_bytes:
         not_read_where += f" ({_MISSED})"
@@ -205,15 +215,19 @@ def headline_figures(
         Figure(outcomes.get(Outcome.AWAITED, 0), "awaited", "pending", Outcome.AWAITED),
     )
     expired_where = where(places, ways, "expired_unseen", names)
+    twice, arrived_twice = places["twice"], outcomes.get(Outcome.DELIVERED_TWICE, 0)
+    each = f" ({arrived_twice:,} at all receivers)" if arrived_twice > twice else ""
+    harmed = (
+        Figure(twice, f"delivered twice{each}", "incidents"),
+        Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
+    )
     beside = (
-        Figure(outcomes.get(Outcome.DELIVERED_TWICE, 0), "delivered twice", "incidents"),
         Figure(
             outcomes.get(Outcome.EXPIRED_UNSEEN, 0),
             f"expired unseen (skipped by their sender{expired_where})",
             "expired_unseen",
         ),
         Figure(not_read or 0, f"accepted, not read yet{not_read_where}", "sessions"),
-        Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     )
     words = dict(_WORDS)
@@ -223,7 +237,8 @@ def headline_figures(
     lost, unacknowledged = sum(one.number for one in split), places["unacknowledged"]
     in_doubt = Figure(undecided, "more lost, of which nothing compares the clocks, so whose is not known", "unknown")
     is_bad = bool(lost or stuck or unacknowledged)
-    also = (in_doubt, *doubts[:-1], *waiting, *beside) if is_bad else beside
+    is_fine = not (is_bad or undecided or _present((*doubts, *waiting))) and confirmed > 0
+    also = (in_doubt, *not_known, not_judged, *waiting) if is_bad else ()
     lost_where, stuck_where, unacknowledged_where, waiting_where, doubts_where = (
         where(places, ways, what, names) for what in HARM
     )
@@ -242,13 +257,15 @@ def headline_figures(
         split,
         [] if nothing_judged and unfit else _present(doubts),
         [] if is_bad else _present(waiting),
-        _present(also),
+        _present([*also, *(() if is_fine else harmed), *beside]),
+        _present(harmed) if is_fine else [],
         lost_where,
         stuck_where,
         unacknowledged_where,
         waiting_where,
         doubts_where,
-        _resent(places["resent"], unacknowledged),
+        _resent(places["resent"], places["silent"], unacknowledged),
+        _incomplete(shown, missing_bytes) if is_bad else "",
         _sure(
             shown,
             sum(outcomes.get(outcome, 0) for outcome in TO_CONFIRM),
@@ -260,14 +277,31 @@ def headline_figures(
         to_go,
         nothing_judged,
         undecided,
-        cause,
+        _causes(silences),
     )
 
 
-def _resent(resent: int, unacknowledged: int) -> str:
-    """Returns how many of the messages that were never acknowledged are still sent again."""
+def _causes(silences: Mapping[Cause, int]) -> str:
+    """Returns why receivers acknowledged nothing; of several causes, how many messages each of those known has."""
+    if len(silences) == 1:
+        return in_short(*silences)
+    told = {in_short(cause): messages for cause, messages in silences.items() if cause != Cause.NEVER_ANSWERED}
+    return "; ".join(f"{cause} ({messages:,})" for cause, messages in told.items() if cause)
+
+
+def _incomplete(shown: Period, missing_bytes: int) -> str:
+    """Returns what the captures lack that may have held deliveries and acknowledgments; an empty text for nothing."""
+    lacks = [f"{missing_bytes:,} {one_or_many(missing_bytes, 'byte', 'bytes')} missing"] if missing_bytes else []
+    lacks += [f"{counted(shown.broken, 'capture')} cut off or damaged"] if shown.broken else []
+    lacks += [f"{shown.one_way:,} of {counted(shown.streams, 'stream')} without the way back"] if shown.one_way else []
+    what = "what is not in them may hold deliveries and acknowledgments of these messages"
+    return f"The captures are incomplete ({', '.join(lacks)}): {what}." if lacks else ""
+
+
+def _resent(resent: int, silent: int, unacknowledged: int) -> str:
+    """Returns how many of the messages that were never acknowledged are still sent again when the captures end."""
     if not resent:
-        return ""
+        return "; the sender fell silent before the captures end" if silent and silent == unacknowledged else ""
     still = "" if resent == unacknowledged else f" {resent:,} of"
     return f"; the sender still sends{still} {one_or_many(unacknowledged, 'it', 'them')} again when the captures end"
 
@@ -332,6 +366,8 @@ def headline(figures: Figures) -> str:
         said.append(nothing_lost(figures))
     if figures.cause:
         said.append(f"{figures.cause}.")
+    if figures.incomplete:
+        said.append(figures.incomplete)
     if figures.machines:
         said.append(f"Go to {figures.machines}.")
     beside = f"Also: {_list(figures.beside)}." if figures.beside else ""
@@ -355,6 +391,8 @@ def nothing_lost(figures: Figures) -> str:
     if figures.waiting:
         so_far = "Nothing was lost" if figures.confirmed else "No loss was seen"
         return f"{so_far} so far, but: {_list(figures.waiting)}{figures.waiting_where}. {WAITS}"
+    if figures.harmed:
+        return f"Nothing was lost, but: {_list(figures.harmed)}."
     if figures.confirmed:
         return "Nothing was lost."
     return f"No loss was seen, and no refusal. {UNCONFIRMED}"

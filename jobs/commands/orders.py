@@ -15,11 +15,12 @@ from jobs.engines.in_process import InProcess
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES
 from schemas.messages import MESSAGES
-from schemas.outcomes import OUTCOMES
+from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import ENDS
 from udfs.frames.columns import PLACE
-from udfs.report.flow import COPIES, arrivals_accepted_since, read_few
+from udfs.report.flow import COPIES, Few, arrivals_accepted_since, read_few
 from udfs.report.messages import first_own, with_address
+from udfs.report.period import broken
 
 SEND_AGAIN, CHECK_ACCEPTED = "send_again", "check_accepted"
 """Names of the files, without what ends them."""
@@ -28,10 +29,12 @@ _MESSAGE = (
     *("sent_at_utc", "first_seen_at_utc", "capture", "frame", "tx_sequence", "tx_sequence_number"),
 )
 COLUMNS = {
-    SEND_AGAIN: ("outcome", "numbers", *_MESSAGE, "explanation"),
+    SEND_AGAIN: ("outcome", "numbers", *_MESSAGE, "explanation", "look_first"),
     CHECK_ACCEPTED: ("suspected_copy", *_MESSAGE),
 }
 """The columns of each list."""
+_REFUSED = [outcome.value for outcome in (Outcome.GIVEN_UP, Outcome.PASSED_BY, Outcome.NEVER_SEEN)]
+_LOOK_FIRST = "The captures lack {}: look into the destination queue first, as an arrival that they lack may be there."
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a cell begins that a spreadsheet may calculate."""
 _BYTE_ORDER_MARK = "\ufeff"
@@ -44,9 +47,9 @@ def write_orders(engine: InProcess, folder: str) -> dict[str, Any]:
     Raises:
         JobError: they cannot be written.
     """
-    few = read_few(engine, INCIDENTS, ENDS)
+    few = read_few(engine, INCIDENTS, ENDS, CAPTURES)
     found = {
-        SEND_AGAIN: _lost(engine, few[COPIES]),
+        SEND_AGAIN: _lost(engine, few[COPIES]).with_columns(look_first=_look_first(few)),
         CHECK_ACCEPTED: _accepted(engine, few[INCIDENTS.name], few[COPIES]),
     }
     for name, rows in found.items():
@@ -67,6 +70,17 @@ def _lost(engine: InProcess, copies: pl.DataFrame) -> pl.DataFrame:
         {"address": "sender_address", "uri": "capture", "frame_number": "frame"}
     )
     return _with_message(engine, named.rename({"first_seen_at": "first_seen_at_utc"}).drop("own"))
+
+
+def _look_first(few: Few) -> pl.Expr:
+    """Returns what to look at before a lost message is sent again: missing bytes may hold an arrival that was accepted.
+
+    That is so unless another message has its number, or a FinalAck says that it did not reach its queue.
+    """
+    missing, captures = few[ENDS.name]["missing_bytes"].sum(), broken(few[CAPTURES.name])
+    lacks = [f"{missing:,} bytes"] if missing else [f"the rest of {captures:,} captures"] if captures else []
+    said = _LOOK_FIRST.format(*lacks) if lacks else ""
+    return pl.when(pl.col("outcome").is_in(_REFUSED)).then(pl.lit(said)).otherwise(pl.lit(""))
 
 
 def _accepted(engine: InProcess, incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:

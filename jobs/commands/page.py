@@ -47,12 +47,15 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
             senders=rows["of_sessions"]["senders"],
             queues=rows["of_sessions"]["queues"],
             broken=rows["broken"],
+            one_way=rows["one_way"][0],
+            streams=rows["one_way"][1],
         ),
         not_read=rows[NOT_READ],
         not_read_since_ns=rows[SINCE],
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
         unfit="" if numbers["messages"] else cut_short(captures),
         why="" if numbers["messages"] else why_nothing(captures, has_failed=bool(failed)),
+        silences=rows["silences"],
         failed=failed,
     )
     return arrange.page(rows, config, place) | {

@@ -26,18 +26,31 @@ from udfs.frames.engine import Engine, T
 from udfs.replay.fitness.amiss import cut_short
 from udfs.replay.fitness.counts import with_amiss
 from udfs.replay.fitness.nothing import why_nothing
-from udfs.replay.incidents.advice import certainty_of, certainty_of_cause, in_short
+from udfs.replay.incidents.advice import certainty_of, certainty_of_cause
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.replay.words import one_or_many
-from udfs.report.findings import found_alone, sentences_by_incident
-from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, read_few
-from udfs.report.incidents import machines_to_blame, unrepaired_incidents, ways_of_harm
+from udfs.report.findings import errors_alone, found_alone, sentences_by_incident
+from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, queues_with_harm, read_few
+from udfs.report.incidents import (
+    causes_of_silence,
+    causes_untold,
+    machines_to_blame,
+    unrepaired_incidents,
+    ways_of_harm,
+)
 from udfs.report.labels import OF_LABELS, first_labels, labels_of
-from udfs.report.messages import QUEUE, accepted_by_sender, harm_by_queue, places
+from udfs.report.messages import OF_HARM, accepted_by_sender, places
 from udfs.report.period import broken, captured, of_last_run
 from udfs.report.proof import missing_messages, prove
 from udfs.report.rows import SEVERITIES, Row, Rows
-from udfs.report.summary import kinds_by_severity, lost_by, newest_captures, sums_of_sessions, unread_frames
+from udfs.report.summary import (
+    kinds_by_severity,
+    lost_by,
+    newest_captures,
+    one_way_streams,
+    sums_of_sessions,
+    unread_frames,
+)
 
 _NAMED = 20
 """Captures with something amiss that are named; all are counted."""
@@ -99,19 +112,8 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
             "severities": {},
         }
         return untold | newest
-    harm = engine.read(
-        OUTCOMES,
-        *QUEUE,
-        "lost",
-        "stuck",
-        "outcome",
-        "numbers",
-        "first_seen_at",
-        "next_resend_at",
-        "contenders",
-        "final_ack_class",
-    )
-    queues = engine.gather(harm_by_queue, outcomes=harm)[ONE]
+    first_ns, last_ns = captured(few["captures"])
+    queues = queues_with_harm(engine, engine.read(OUTCOMES, *OF_HARM), last_ns)
     where = places(queues)
     by_severity: dict[str, dict[str, int]] = {severity: {} for severity in SEVERITIES}
     for one in kinds_by_severity(few["findings"]):
@@ -119,7 +121,10 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     severities = {severity: sum(kinds.values()) for severity, kinds in by_severity.items()}
     outcomes = {outcome.value: sums[count_column(outcome)] for outcome in Outcome}
     is_judged, captures = any(outcomes.values()), few["captures"].to_dicts()
-    shown = Period(*captured(few["captures"]), sums["senders"], sums["queues"], broken(few["captures"]))
+    one_way, streams = one_way_streams(few["stream_ends"])
+    shown = Period(
+        first_ns, last_ns, sums["senders"], sums["queues"], broken(few["captures"]), one_way=one_way, streams=streams
+    )
     failed = found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
     worst = unrepaired_incidents(incidents)
     figures = headline_figures(
@@ -139,7 +144,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         errors=severities[Severity.ERROR.value],
         unfit="" if is_judged else cut_short(captures),
         why="" if is_judged else why_nothing(captures, has_failed=bool(failed)),
-        cause=in_short(Cause(worst[0]["cause"])) if worst else "",
+        silences=causes_of_silence(incidents),
         failed=failed,
     )
     found = sentences_by_incident(few["findings"])
@@ -173,7 +178,9 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
             | {"missing": missing.get(one["incident_id"])}
             for one in worst
         ],
+        "causes_untold": causes_untold(incidents),
         "failed_connections": failed,
+        "errors_alone": errors_alone(few["findings"]),
         "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS, notes=True),
     } | newest
 

@@ -49,11 +49,13 @@ def worst_findings(findings: pl.DataFrame, *within: str) -> pl.DataFrame:
 def sentences_by_incident(findings: pl.DataFrame) -> dict[str, list[str]]:
     """Returns what the findings of each incident say, the gravest first, and of transactions last.
 
-    Transactions suffer from what happened to their messages. Findings that only repeat an incident are left out.
+    Transactions suffer from what happened to their messages, and of equally grave findings the one that explains
+    nothing comes after the others. Findings that only repeat an incident are left out.
     """
     told = findings.filter(pl.col("incident_id").is_not_null(), ~pl.col("kind").is_in(_IN_OTHERS))
     is_harm = pl.col("kind").is_in([FindingKind.TORN_TRANSACTION.value, FindingKind.TRANSACTION_PARTLY_DELIVERED.value])
-    order = (is_harm, place_in(SEVERITIES, "severity"), pl.col("found_at"), pl.col("kind"))
+    explains_nothing = pl.col("kind") == FindingKind.NEVER_ANSWERED.value
+    order = (is_harm, place_in(SEVERITIES, "severity"), explains_nothing, pl.col("found_at"), pl.col("kind"))
     by_incident = told.sort(order).group_by("incident_id", maintain_order=True)
     return dict(by_incident.agg(pl.col("explanation").head(_SENTENCES)).iter_rows())
 
@@ -61,6 +63,16 @@ def sentences_by_incident(findings: pl.DataFrame) -> dict[str, list[str]]:
 def found_alone(findings: pl.DataFrame, kind: FindingKind, *, notes: bool = False) -> list[str]:
     """Returns what findings of a kind say that are part of no incident, the gravest first; `notes` if wanted."""
     is_told = pl.lit(notes) | (pl.col("severity") != Severity.INFO.value)
-    alone = findings.filter(pl.col("kind") == kind.value, pl.col("incident_id").is_null(), is_told)
+    return _alone(findings.filter(pl.col("kind") == kind.value, is_told))
+
+
+def errors_alone(findings: pl.DataFrame) -> list[str]:
+    """Returns what findings say that are errors and part of no incident; those of `found_alone` are left out."""
+    is_error = pl.col("severity") == Severity.ERROR.value
+    return _alone(findings.filter(is_error, pl.col("kind") != FindingKind.CANNOT_CONNECT.value))
+
+
+def _alone(findings: pl.DataFrame) -> list[str]:
     order = (place_in(SEVERITIES, "severity"), pl.col("found_at"))
-    return alone.sort(order, descending=[False, True]).head(_SENTENCES)["explanation"].to_list()
+    alone = findings.filter(pl.col("incident_id").is_null()).sort(order, descending=[False, True])
+    return alone.head(_SENTENCES)["explanation"].to_list()

@@ -24,11 +24,13 @@ from udfs.frames.tables import schema_of
 from udfs.replay.order.acks import OF_ACKS
 from udfs.report.messages import (
     ACCEPTED_AT,
+    OF_HARM,
     SHOWN,
     accepted_arrivals,
     conflicts,
     count_accepted,
     first_accepted,
+    harm_by_queue,
     merge_accepted,
     not_accepted,
 )
@@ -43,6 +45,7 @@ from udfs.report.page import (
     witness_columns,
     witness_keys,
 )
+from udfs.report.period import captured
 from udfs.report.pictures import DRAWN_SESSIONS, asked, order_acks, pictures, points, stairs
 from udfs.report.proof import missing_messages, prove
 from udfs.report.rows import Rows
@@ -60,7 +63,7 @@ _NEEDED = {
     STREAMS: (*("stream_id", "src_ip", "dst_ip", "last_captured_at", "missing_bytes", "mid_stream", "conflict"),),
     ENDS: (
         *("stream_id", "session_id", "sender", "receiver", "receiver_guid", "receiver_by_address"),
-        *("missing_bytes", "copy_of"),
+        *("recovered_bytes", "missing_bytes", "copy_of", "receiver_last_ns"),
     ),
     BOOKS: ("balanced",),
 }
@@ -98,7 +101,9 @@ def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Seque
     sums = merged(engine.collect(**judged))
     tops = listed(tables, chosen, sums, _first_accepted(engine, chosen.incidents, few[COPIES]))
     shown = tops | _drawn(engine, recent, few, tops["sessions"]) | _proofs(engine, few, tops)
-    found = figures(tables, chosen, sums, accepted_since(engine, chosen.incidents, few[COPIES]))
+    harm = engine.join(engine.read(OUTCOMES, *SEQUENCE, *OF_HARM), sequences, SEQUENCE, "semi")
+    queues = queues_with_harm(engine, harm, captured(chosen.captures)[1])
+    found = figures(tables, chosen, queues, accepted_since(engine, chosen.incidents, few[COPIES]))
     told = pl.concat([tops["incidents"], tops["earlier"]])
     proof = {"proof": prove(engine, told, few["findings"]), "missing": missing_messages(engine, told)}
     return rows_of(shown) | found | proof | {"trend": by_day}
@@ -106,6 +111,11 @@ def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Seque
 
 def _trend(engine: Engine[T], captures: pl.DataFrame) -> Rows:
     return trend(captures, engine.gather(harm_by_day, outcomes=engine.read(OUTCOMES, *OF_TREND))[ONE])
+
+
+def queues_with_harm(engine: Engine[T], outcomes: T, until_ns: int | None) -> pl.DataFrame:
+    """Returns rows of `harm_by_queue`, of captures that end then."""
+    return engine.gather(partial(harm_by_queue, until_ns=until_ns), outcomes=outcomes)[ONE]
 
 
 def accepted_since(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 import polars as pl
 
 from schemas.incidents import WORST_FIRST, Cause, IncidentOutcome
-from udfs.frames.columns import nanoseconds
+from udfs.frames.columns import count, nanoseconds
 from udfs.report.rows import Rows, with_nanoseconds
 
 _WORST_INCIDENTS = 5
@@ -41,6 +41,25 @@ def machines_to_blame(incidents: pl.DataFrame) -> list[str]:
     harm = incidents.filter(is_harm | (pl.col("cause") == Cause.RECEIVER_REPLACED.value))
     told = harm if harm.height else incidents.filter(_IS_UNREPAIRED)
     return list(dict.fromkeys(one for row in worst_incidents(told, told.height).to_dicts() for one in row["go_to"]))
+
+
+def causes_of_silence(incidents: pl.DataFrame) -> dict[Cause, int]:
+    """Returns of how many messages each cause kept an acknowledgment from coming, or from being true, the most first.
+
+    These are the messages that were never acknowledged; without any, those of receivers that went back.
+    """
+    rows = incidents.filter(pl.col("unacknowledged") > 0).with_columns(messages="unacknowledged")
+    if rows.is_empty():
+        rows = incidents.filter(pl.col("cause") == Cause.ACKNOWLEDGMENT_FELL.value).with_columns(messages="unknown")
+    sums = rows.group_by("cause").agg(pl.sum("messages")).sort(-pl.col("messages"), "cause")
+    return {Cause(cause): messages for cause, messages in sums.iter_rows()}
+
+
+def causes_untold(incidents: pl.DataFrame) -> dict[str, int]:
+    """Returns how many of the incidents that were not repaired, and that a summary leaves out, have each cause."""
+    unrepaired = incidents.filter(_IS_UNREPAIRED)
+    rest = worst_incidents(unrepaired, unrepaired.height)[_WORST_INCIDENTS:]
+    return dict(rest.group_by("cause").agg(count().alias("count")).sort(-pl.col("count"), "cause").iter_rows())
 
 
 def ways_of_harm(incidents: pl.DataFrame) -> dict[str, tuple[list[str], list[str]]]:

@@ -47,6 +47,12 @@ LIST_OF = {outcome.value: name for name, shown in LISTS.items() for outcome in s
 ACCEPTED = "accepted"
 """The list of the messages that were accepted where numbers were used twice; also their `outcome`."""
 QUEUE = ["source_queue_manager", "destination_queue"]
+OF_HARM = (
+    *(*QUEUE, "message_id", "content_hash", "stuck", "lost", "outcome", "numbers", "first_seen_at", "next_resend_at"),
+    *("contenders", "final_ack_class"),
+)
+"""Columns of OUTCOMES that `harm_by_queue` needs."""
+_SUMS = ("resent", "silent", "twice", "by_clocks")
 _MACHINE = ["source_queue_manager", "address"]
 _NOT_ACCEPTED = (Shows.REFUSED.value, Shows.DUPLICATE.value, Shows.NOT_JUDGED.value)
 _WITNESS = schema_of(OUTCOMES.arrow)["witness"]
@@ -68,22 +74,29 @@ def with_fate(verdicts: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
     return rows.drop("row").with_columns(pl.col("fate").fill_null(FATES[0]))
 
 
-@derives(tuple(QUEUE))
-def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
+@derives(tuple(QUEUE), columns={"outcomes": OF_HARM})
+def harm_by_queue(outcomes: pl.DataFrame, *, until_ns: int | None) -> pl.DataFrame:
     """Returns per sender and queue how many messages each of PLACED counts, and since when (`…_since`).
 
     Awaited messages are `pending`, too, and contradicted ones `unknown`.
 
-    `resent` counts the unacknowledged ones that their sender still sends, `undecided` those that were lost although
-    nothing tells which, and `by_clocks` the messages whose outcome depends on clocks that nothing compares. `classes`
-    are those of the FinalAcks that say why messages were refused.
+    `resent` counts the unacknowledged ones that their sender still sends when the captures end, at `until_ns`, and
+    `silent` those that it would have sent again by then and did not, nor anything else. `twice` counts the messages
+    that were delivered twice, each once, `undecided` those that were lost although nothing tells which, and `by_clocks`
+    the messages whose outcome depends on clocks that nothing compares. `classes` are those of the FinalAcks that say
+    why messages were refused.
     """
+    next_ns = nanoseconds(pl.col("next_resend_at"))
+    is_still_sent = pl.lit(True) if until_ns is None else next_ns >= until_ns
+    twice = pl.struct("message_id", "content_hash").filter(has_outcome([Outcome.DELIVERED_TWICE]))
     outcomes = outcomes.with_columns(
         *(has_outcome(LISTS[name]).alias(name) for name in PLACED if name not in outcomes.columns)
     )
     return outcomes.group_by(QUEUE).agg(
         *(pl.col("numbers").filter(name).sum().alias(name) for name in PLACED),
-        count_if(pl.col("next_resend_at").is_not_null()).alias("resent"),
+        count_if(next_ns.is_not_null() & is_still_sent).alias("resent"),
+        count_if(next_ns.is_not_null() & ~is_still_sent).alias("silent"),
+        twice.n_unique().cast(pl.Int64).alias("twice"),
         undecided().alias("undecided"),
         count_if(pl.col("contenders").is_not_null()).alias("by_clocks"),
         pl.col("final_ack_class").filter(has_outcome([Outcome.REFUSED_FOR_CAUSE])).unique().alias("classes"),
@@ -91,26 +104,20 @@ def harm_by_queue(outcomes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def summed_harm(queues: pl.DataFrame, *by: str) -> pl.DataFrame:
-    """Returns rows of `harm_by_queue` with one row for each of these columns' values."""
-    return queues.group_by(*by).agg(
-        *(pl.col(name).sum() for name in (*PLACED, "resent", "undecided", "by_clocks")),
-        pl.col("classes").explode().drop_nulls().unique(),
-        *(pl.col(f"{name}_since").min() for name in PLACED),
-    )
-
-
 def places(queues: pl.DataFrame) -> Row:
     """Returns since when messages are lost (`lost_since_ns`) and to which queue the most (`lost_queue`).
 
-    `lost` is their number, `lost_queues` the number of queues. The same of each of PLACED; of the unacknowledged, those
-    that are still `resent`; `undecided` and `by_clocks`. `classes` are those of refusals.
-    `queues` are rows of `harm_by_queue`.
+    `lost` is their number, `lost_queues` the number of queues. The same of each of PLACED; and the sums of the other
+    figures of `harm_by_queue`, of which `queues` are rows.
     """
-    of_queue = summed_harm(queues, "destination_queue")
     queue = pl.col("destination_queue")
+    of_queue = queues.group_by(queue).agg(
+        *(pl.col(name).sum() for name in (*PLACED, *_SUMS, "undecided")),
+        pl.col("classes").explode().drop_nulls().unique(),
+        *(pl.col(f"{name}_since").min() for name in PLACED),
+    )
     found = of_queue.select(
-        *(pl.col(name).sum() for name in (*PLACED, "resent", "by_clocks")),
+        *(pl.col(name).sum() for name in (*PLACED, *_SUMS)),
         pl.col("undecided").sum().round().cast(pl.Int64),
         pl.col("classes").explode().drop_nulls().unique().sort().implode(),
         *(nanoseconds(pl.col(f"{name}_since").min()).alias(f"{name}_since_ns") for name in PLACED),

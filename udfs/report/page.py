@@ -21,7 +21,7 @@ from udfs.replay.fitness.counts import with_amiss
 from udfs.replay.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.replay.witness import with_keys
 from udfs.report.findings import LISTED_INCIDENTS, findings_by_kind, shown_findings, worst_findings
-from udfs.report.incidents import machines_to_blame, ways_of_harm, worst_incidents
+from udfs.report.incidents import causes_of_silence, machines_to_blame, ways_of_harm, worst_incidents
 from udfs.report.messages import (
     LISTED_MESSAGES,
     accepted_by_sender,
@@ -32,7 +32,7 @@ from udfs.report.messages import (
 from udfs.report.period import Steps, begin_of_last_run, broken, captured, steps
 from udfs.report.rows import in_period, with_nanoseconds
 from udfs.report.sessions import caveats, coverage, damages, ranked_sessions
-from udfs.report.summary import sums_of_sessions
+from udfs.report.summary import one_way_streams, sums_of_sessions
 
 Tables = Mapping[str, pl.DataFrame]
 """Rows of gold tables, by the names of the tables."""
@@ -153,10 +153,11 @@ def _unfit_first(captures: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame) -> dict[str, Any]:
+def figures(tables: Tables, chosen: Chosen, queues: pl.DataFrame, accepted: pl.DataFrame) -> dict[str, Any]:
     """Returns single values beside what is `listed`: counts, times, and where an operator has to go.
 
-    `accepted` are rows of `count_accepted`. `captured` are the times of the first and the last record in the captures.
+    `queues` are rows of `harm_by_queue`, `accepted` those of `count_accepted`. `captured` are the times of the
+    first and the last record in the captures.
     """
     counts = chosen.sequences.select(pl.col(*map(count_column, Outcome)).sum())
     return {
@@ -174,9 +175,11 @@ def figures(tables: Tables, chosen: Chosen, sums: Frames, accepted: pl.DataFrame
         "captured": captured(chosen.captures, chosen.since),
         "broken": broken(chosen.captures),
         "told": not chosen.sequences[Outcome.DELIVERED.value].has_nulls(),
-        "places": places(sums["queues"]),
+        "places": places(queues),
         "accepted": accepted_by_sender(chosen.incidents, accepted),
         "machines": machines_to_blame(chosen.incidents),
+        "silences": causes_of_silence(chosen.incidents),
+        "one_way": one_way_streams(tables["stream_ends"]),
         "ways": ways_of_harm(chosen.incidents),
         "caveats": caveats(chosen.streams, tables["books"]),
     }

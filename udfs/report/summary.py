@@ -8,7 +8,7 @@ from schemas.replay import Verdict
 from udfs.frames.columns import count, count_if, nanoseconds
 from udfs.replay.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.replay.words import one_or_many
-from udfs.report.messages import QUEUE, summed_harm
+from udfs.report.messages import QUEUE
 from udfs.report.period import is_broken, of_last_run
 from udfs.report.rows import Row, Rows
 
@@ -57,10 +57,15 @@ def sums_of_sessions(sessions: pl.DataFrame) -> Row:
     return found.row(0, named=True)
 
 
+def one_way_streams(ends: pl.DataFrame) -> tuple[int, int]:
+    """Returns on how many streams with bytes nothing of their receiver was captured, and how many there are."""
+    with_bytes = ends.filter(pl.col("recovered_bytes") > 0)
+    return with_bytes["receiver_last_ns"].null_count(), with_bytes.height
+
+
 def lost_by(queues: pl.DataFrame) -> Rows:
     """Returns the senders and queues with most `lost` messages, of `harm_by_queue`."""
-    of_queue = summed_harm(queues, *QUEUE).filter(pl.col("lost") > 0)
-    worst = of_queue.sort("lost", *QUEUE, descending=[True, False, False]).head(_LOST_BY)
+    worst = queues.filter(pl.col("lost") > 0).sort("lost", *QUEUE, descending=[True, False, False]).head(_LOST_BY)
     return worst.select("lost", *QUEUE).to_dicts()
 
 

@@ -6,7 +6,7 @@ import polars as pl
 
 from udfs.frames.columns import are_in, count
 from udfs.frames.derivation import Frames, derives
-from udfs.report.messages import QUEUE, harm_by_queue, summed_harm, with_fate, worst_messages
+from udfs.report.messages import with_fate, worst_messages
 from udfs.report.period import Steps
 from udfs.report.rows import in_period
 from udfs.report.sessions import session_figures
@@ -30,7 +30,6 @@ def of_scope(
 
     * `arrivals` per `step`, `verdict`, `reason` and `fate`.
     * `figures` are `session_figures`.
-    * `queues` are `harm_by_queue`.
     * `messages` are `worst_messages`.
     """
     chosen = outcomes.filter(are_in(outcomes, sequences))
@@ -40,7 +39,6 @@ def of_scope(
         "verdicts": judged,
         "arrivals": judged.group_by(step, *_ARRIVAL[1:]).agg(count().alias("arrivals")),
         "figures": session_figures(judged, chosen),
-        "queues": harm_by_queue(chosen),
         "messages": worst_messages(chosen),
     }
 
@@ -50,6 +48,5 @@ def merged(sums: Frames) -> Frames:
     return {
         "arrivals": sums["arrivals"].group_by(_ARRIVAL).agg(pl.col("arrivals").sum()),
         "figures": sums["figures"].group_by("session_id").sum(),
-        "queues": summed_harm(sums["queues"], *QUEUE),
         "messages": worst_messages(sums["messages"]),
     }

@@ -116,7 +116,11 @@ def never_answered(
     """
     queue = f"whether this queue exists on {to_address} and is transactional"
     if untaken_bytes is None:
-        look = f"Look {queue}, and whether {_LARGE}."
+        look = (
+            f"No TCP acknowledgment of {to_address} was captured either, so the captures may lack the way back: look "
+            f"in the outgoing queue of {from_address} whether the messages are still there; if they are, {queue}, and "
+            f"whether {_LARGE}."
+        )
     elif untaken_bytes:
         look = (
             f"Its TCP did not acknowledge {counted(untaken_bytes, 'byte')} of these connections either: look whether "

@@ -26,9 +26,10 @@ _IN_SHORT = {
     Cause.ACKNOWLEDGED_ELSEWHERE: "The receiver sent its acknowledgments to another machine",
     Cause.CLOSED_BY_RECEIVER: "The receiver ended each connection right after the messages",
     Cause.RECEIVER_REPLACED: "Another queue manager answers in place of the receiver",
+    Cause.ACKNOWLEDGMENT_FELL: "The receiver went back to an earlier state, and nobody sends again what it lost",
     Cause.NEVER_ANSWERED: "The captures do not show why",
 }
-"""What kept a receiver from acknowledging messages."""
+"""What kept a receiver from acknowledging messages, or from keeping what it acknowledged."""
 _WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
 
 
