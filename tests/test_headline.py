@@ -168,9 +168,9 @@ NOWHERE |= {"classes": []}
             | {"silences": {Cause.CANNOT_CONNECT: 4, Cause.NEVER_ANSWERED: 3}},
             (
                 "7 messages were never acknowledged, to Q; the sender fell silent before the captures end. The "
-                "receiver could not connect back to the sender (4). The captures are incomplete (2 of 5 streams without "
-                "the way back): what is not in them may hold deliveries and acknowledgments of these messages.\n"
-                "None of 7 confirmed by the receiver."
+                "receiver could not connect back to the sender (4). The captures are incomplete (2 of 5 streams "
+                "without the way back): what is not in them may hold deliveries and acknowledgments of these "
+                "messages.\nNone of 7 confirmed by the receiver."
             ),
         ),
         (
