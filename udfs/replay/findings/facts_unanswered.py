@@ -44,8 +44,8 @@ def closed_by_receiver(
     """Connections that the receiver ended right after messages, before it sent a SessionAck."""
     sentence = (
         f"{to_address} ended {counted(messages, 'connection')} from {from_address} right after messages, from "
-        f"{utc(found_at)} to {utc(last_at)}, and sent no SessionAck on the last three: it takes the messages and does "
-        "not store them."
+        f"{utc(found_at)} to {utc(last_at)}, and sent no SessionAck on the last three: nothing says that it stored "
+        "what it took."
     )
     return FindingText(FindingKind.CLOSED_BY_RECEIVER, Severity.ERROR, sentence, [key, last_key])
 

@@ -1,6 +1,7 @@
 """Says of an incident why it happened, what became of its messages, and what an operator can do about it."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -30,6 +31,8 @@ _IN_SHORT = {
     Cause.NEVER_ANSWERED: "The captures do not show why",
 }
 """What kept a receiver from acknowledging messages, or from keeping what it acknowledged."""
+_SOON = timedelta(minutes=1)
+"""Captures that begin while two machines send show the one that sends less often later."""
 _WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
 
 
@@ -252,7 +255,11 @@ def advise(
         return _ABOUT[cause].if_none_lost
     addresses = [one["address"] for one in senders]
     copies = [f"{one['address']}, first seen {one['first_seen_at']:%Y-%m-%d %H:%M:%S} UTC," for one in suspected]
-    needed = _two_machines(addresses, copies) if cause is Cause.NUMBER_REUSED else _ABOUT[cause].needed
+    needed = (
+        _two_machines(addresses, copies, soon=_came_soon(senders))
+        if cause is Cause.NUMBER_REUSED
+        else _ABOUT[cause].needed
+    )
     if cause is Cause.REFUSED_FOR_CAUSE and classes:
         needed = " ".join(dict.fromkeys(map(advice_on, classes)))
     if outcome is IncidentOutcome.LOST:
@@ -321,13 +328,28 @@ def _send_again(senders: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _two_machines(addresses: Sequence[str], suspected: Sequence[str]) -> str:
-    """Returns what to do where one queue manager's numbers were used twice."""
+def _came_soon(senders: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether a suspected machine came so soon after the first one that both may have been there before."""
+    times: dict[bool, list[datetime]] = {
+        suspected: [one["first_seen_at"] for one in senders if one["suspected"] is suspected and one["first_seen_at"]]
+        for suspected in (False, True)
+    }
+    return all(times.values()) and min(times[True]) - min(times[False]) < _SOON
+
+
+def _two_machines(addresses: Sequence[str], suspected: Sequence[str], *, soon: bool) -> str:
+    """Returns what to do where one queue manager's numbers were used twice; a copy may have come `soon`."""
     if suspected:
         later = " and ".join(suspected)
+        came = (
+            "came less than a minute after the other one, so either may be the copy: make sure which, stop Message "
+            "Queuing on it"
+            if soon
+            else "came later, so it is probably the copy: make sure, stop Message Queuing there"
+        )
         return (
-            f"Two machines have one queue manager GUID. {later} came later, so it is probably the copy: make sure, "
-            f"stop Message Queuing there, and reinstall it before it is started again. {_DUPLICATES}"
+            f"Two machines have one queue manager GUID. {later} {came}, and reinstall it before it is started again. "
+            f"{_DUPLICATES}"
         )
     if len(addresses) == 1:
         return (
