@@ -54,8 +54,8 @@ def _first_damaged(table: str, place: str, state: LockState | None, *, look_at_a
     With `look_at_all`, of all that readers need, which are those from the newest checkpoint on.
     """
     versions = log.versions(place)
-    needed = [version for version in versions if version >= _first_needed(place)] if look_at_all else versions[:1]
-    damaged = [version for version in needed if not log.is_whole(place, version)]
+    first = _first_needed(place) if look_at_all else max(versions, default=0)
+    damaged = [version for version in versions if version >= first and not log.is_whole(place, version)]
     if state is not None and table in state.sizes:
         recorded, newest = state.versions[table], max(versions, default=-1)
         if newest < recorded:
