@@ -8,7 +8,7 @@ import pytest
 from table_frames import arrival, empty, message, rows_of
 
 from jobs.engines.in_process import InProcess
-from schemas.incidents import INCIDENTS, WORST_FIRST
+from schemas.incidents import INCIDENTS, WORST_FIRST, Cause
 from schemas.ingest import BOOKS, CAPTURES, Book
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, Verdict
@@ -276,6 +276,27 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
     }
     by_queue = [(row["lost"], row["destination_queue"]) for row in summary.lost_by(queues)]
     assert by_queue == [(2, "a"), (2, "b"), (1, None)]
+
+
+def test_each_cause_has_the_messages_that_it_kept_from_being_acknowledged() -> None:
+    """Where all were acknowledged, it has those that their receiver gave up again."""
+    fell = {"cause": "acknowledgment_fell", "unknown": 7, "unacknowledged": 0}
+    missing = {"cause": "capture_incomplete", "unknown": 9, "unacknowledged": 0}
+    silent = [{"cause": "cannot_connect", "unacknowledged": many} for many in (2, 3)]
+    silent += [{"cause": "never_answered", "unacknowledged": 4}]
+    of = incidents.causes_of_silence
+    assert of(rows_of(INCIDENTS, fell, missing, *silent)) == {Cause.CANNOT_CONNECT: 5, Cause.NEVER_ANSWERED: 4}
+    assert of(rows_of(INCIDENTS, fell, missing)) == {Cause.ACKNOWLEDGMENT_FELL: 7}
+    assert of(rows_of(INCIDENTS, missing)) == {}
+
+
+def test_a_summary_counts_the_causes_of_what_it_leaves_out() -> None:
+    told = [{"cause": "message_missing", "outcome": "lost", "lost_messages": 9}] * 5
+    rest = [
+        {"cause": cause, "outcome": "unknown", "unknown": 1} for cause in ("clocks", "contradicted", "contradicted")
+    ]
+    rows = rows_of(INCIDENTS, *told, *rest, {"cause": "message_missing", "outcome": "repaired"})
+    assert incidents.causes_untold(rows) == {"contradicted": 2, "clocks": 1}
 
 
 def test_incidents_are_ranked_by_what_was_lost_then_stuck_then_by_all_else() -> None:

@@ -16,6 +16,7 @@ HARM = {
     "unknown": "unknown",
 }
 """The words for what may have become of messages, and the columns of INCIDENTS that count them."""
+_LEAVES_IN_DOUBT = [Cause.ACKNOWLEDGMENT_FELL.value, Cause.RECEIVER_REPLACED.value]
 _IS_UNREPAIRED = pl.col("outcome") != IncidentOutcome.REPAIRED.value
 
 
@@ -46,11 +47,13 @@ def machines_to_blame(incidents: pl.DataFrame) -> list[str]:
 def causes_of_silence(incidents: pl.DataFrame) -> dict[Cause, int]:
     """Returns of how many messages each cause kept an acknowledgment from coming, or from being true, the most first.
 
-    These are the messages that were never acknowledged; without any, those of receivers that went back.
+    These are the messages that were never acknowledged; without any, unknown ones whose receiver went back or was
+    replaced.
     """
     rows = incidents.filter(pl.col("unacknowledged") > 0).with_columns(messages="unacknowledged")
     if rows.is_empty():
-        rows = incidents.filter(pl.col("cause") == Cause.ACKNOWLEDGMENT_FELL.value).with_columns(messages="unknown")
+        in_doubt = incidents.filter(pl.col("cause").is_in(_LEAVES_IN_DOUBT), pl.col("unknown") > 0)
+        rows = in_doubt.with_columns(messages="unknown")
     sums = rows.group_by("cause").agg(pl.sum("messages")).sort(-pl.col("messages"), "cause")
     return {Cause(cause): messages for cause, messages in sums.iter_rows()}
 
