@@ -131,6 +131,8 @@ class Schedule:
 class Run:
     """One run: its view of the tables, its lock, and a night that ingests captures and derives messages."""
 
+    needs_spark = False
+
     def __init__(self, warehouse: Warehouse, point: Callable[[], None] = lambda: None, *, lossy: int = 0) -> None:
         self.warehouse, self.point = warehouse, point
         self.mark = Mark(warehouse.file)

@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
+from threading import Event, Thread
+from time import monotonic, sleep
 from typing import IO, Any, cast
 
 import polars as pl
@@ -14,9 +15,9 @@ import pytest
 from jobs.cli.errors import JobError
 from jobs.tables import publish_lock
 from jobs.tables.in_store import InStore
-from jobs.tables.mirror import Store
+from jobs.tables.mirror import Store, alone_in
 from jobs.tables.running import Mark
-from schemas.ingest import STREAM_GAPS
+from schemas.ingest import CAPTURES, STREAM_GAPS
 from udfs.frames.tables import schema_of
 
 pytest.importorskip("obstore", reason="Tables in object stores need the package obstore.")
@@ -123,6 +124,40 @@ def test_a_run_that_lives_after_all_stops_at_its_next_commit(tmp_path: Path) -> 
             said, _ = running.communicate("\n", timeout=_AT_ONCE_S)
         assert said == "Another run took this one for dead and rolled back what it wrote.\n"
     assert offsets(uri) == [1, 9]
+
+
+def test_a_late_commit_to_captures_does_not_wait_for_the_thread_that_renews_the_lock(tmp_path: Path) -> None:
+    """The thread waits for the log of `captures`, which the commit holds."""
+    uri, ended = f"file://{tmp_path}/tables", Event()
+
+    def commit_late() -> None:
+        with publish_lock.hold(in_store(uri), _SECONDS) as (held, lock):
+            lock._renewed_at -= _SECONDS
+            with alone_in(cast(InStore, held)._at(CAPTURES)):
+                Thread(target=lock.renew, daemon=True).start()
+                wait_for(lambda: is_taken(lock._one_thread))
+                lock.check()
+            wait_for(lambda: monotonic() - lock._renewed_at < _SECONDS)
+        ended.set()
+
+    Thread(target=commit_late, daemon=True).start()
+    assert ended.wait(_AT_ONCE_S)
+
+
+def is_taken(by_one: Any) -> bool:
+    """Whether another thread has this lock."""
+    if by_one.acquire(blocking=False):
+        by_one.release()
+        return False
+    return True
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    """Waits until something is so."""
+    until = monotonic() + _AT_ONCE_S
+    while not is_so():
+        assert monotonic() < until
+        sleep(0.01)
 
 
 def test_a_mark_is_that_of_its_file(tmp_path: Path) -> None:

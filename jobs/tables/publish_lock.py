@@ -143,9 +143,8 @@ class PublishLock:
         rows. So a commit to a version that this run has not made itself asks `surely`, after it has read that version:
         then either the lock is lost, or the fence comes later and takes the version.
         """
-        if not self._is_lost and _now() - self._renewed_at > self._seconds / 2:
-            self.renew()
-        if surely:
+        is_late = not self._is_lost and _now() - self._renewed_at > self._seconds / 2
+        if surely or (is_late and not self._renew_alone()):
             self._confirm()
         if self._is_lost:
             raise ConflictError(_LOST)
@@ -159,6 +158,19 @@ class PublishLock:
         if state is None or state.run != self.run or state.ended is not None:
             self._is_lost = True
             raise ConflictError(_LOST)
+
+    def _renew_alone(self) -> bool:
+        """Renews the lock unless another thread is about to; returns whether it did.
+
+        The caller may be about to commit to `captures`, and hold the log that the other thread waits for.
+        """
+        if not self._one_thread.acquire(blocking=self._warehouse.needs_spark):
+            return False
+        try:
+            self.renew()
+        finally:
+            self._one_thread.release()
+        return True
 
     def renew(self) -> None:
         """Commits a sign of life."""
