@@ -146,6 +146,13 @@ def test_an_incident_is_over_only_where_the_captures_show_the_end(ongoing: bool 
     assert first.endswith(said)
 
 
+def test_errors_of_no_incident_and_causes_of_what_is_left_out_are_named() -> None:
+    left_out = {"incidents": {"lost": 3, "repaired": 9}, "causes_untold": {"receiver_replaced": 2}}
+    shown = for_people(_NIGHT | left_out | {"errors_alone": ["The queue of 10.20.0.9 is full."]}).splitlines()
+    assert "The queue of 10.20.0.9 is full." in shown
+    assert any("2 more that were not repaired (2 receiver replaced) are in" in line for line in shown)
+
+
 def test_what_is_said_of_an_incident_cannot_move_the_cursor() -> None:
     (incident,) = _NIGHT["worst_incidents"]
     hostile = incident | {"destination_queues": ["\x1b[2J\n"], "explanation": "\x1b[2J"}
