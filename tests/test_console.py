@@ -24,7 +24,7 @@ _NIGHT: dict[str, Any] = {
     "confirmed": 860,
     "accepted_not_read_messages": 12,
     "accepted_not_read_since": "2026-03-03 08:00:00 UTC",
-    "period": {"first": "2026-03-03 07:30:00 UTC", "last": "2026-03-03 08:40:00 UTC"},
+    "period": {"first": "2026-03-03 07:30:00 UTC", "last": "2026-03-03 09:01:00 UTC"},
     "failed_connections": [
         "10.20.0.9 could not connect to 10.20.0.12: 3 connections had no answer.",
         "10.20.0.2 could not connect to 10.20.0.123: 4 connections had no answer.",
@@ -131,9 +131,9 @@ def test_what_was_not_read_yet_is_a_figure_or_not_reported(messages: int | None,
 @pytest.mark.parametrize(
     ("ongoing", "said"),
     [
-        (True, ", not over when the captures end: last seen 2026-03-03 08:39:37 UTC"),
+        (True, ", not over when the captures end: last seen 2026-03-03 08:39:37 UTC, 21 min before that"),
         (False, ", over since 2026-03-03 08:39:37 UTC"),
-        (None, ", not known whether it goes on: last seen 2026-03-03 08:39:37 UTC"),
+        (None, ", not known whether it goes on: last seen 2026-03-03 08:39:37 UTC, 21 min before that"),
     ],
 )
 def test_an_incident_is_over_only_where_the_captures_show_the_end(ongoing: bool | None, said: str) -> None:

@@ -50,8 +50,8 @@ NOWHERE |= {"classes": []}
             {Outcome.DELIVERED: 10, Outcome.DELIVERED_TWICE: 4, Outcome.NOT_READ: 3},
             {"confirmed": 14, "twice": 2},
             (
-                "Nothing was lost, but: 2 delivered twice (4 at all receivers), 3 not read.\n14 of 14 confirmed by the "
-                "receiver."
+                "Nothing was lost, but: 2 delivered twice (each to two receivers), 3 not read.\n14 of 14 confirmed by "
+                "the receiver."
             ),
         ),
         (
@@ -159,7 +159,8 @@ NOWHERE |= {"classes": []}
             {"missing_bytes": 9_000, "broken": 1},
             (
                 f"1 message was lost: 1 {NEVER_SEEN}. The captures are incomplete (9,000 bytes missing, 1 capture cut "
-                "off or damaged): what is not in them may hold deliveries and acknowledgments of these messages."
+                "off or damaged): what is not in them may hold deliveries and acknowledgments of these messages, "
+                "and other losses."
             ),
         ),
         (
@@ -170,7 +171,7 @@ NOWHERE |= {"classes": []}
                 "7 messages were never acknowledged, to Q; the sender fell silent before the captures end. The "
                 "receiver could not connect back to the sender (4). The captures are incomplete (2 of 5 streams "
                 "without the way back): what is not in them may hold deliveries and acknowledgments of these "
-                "messages.\nNone of 7 confirmed by the receiver."
+                "messages, and other losses.\nNone of 7 confirmed by the receiver."
             ),
         ),
         (

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobs.cli.logs import in_shell, printable
@@ -13,6 +14,7 @@ _COLUMN = 22
 _MOST_NAMED = 6
 _MOST_LABELS = 3
 _LONGEST_LABEL = 60
+_TIME = "%Y-%m-%d %H:%M:%S UTC"
 _ENOUGH = 3
 """Lines of the worst incident that are enough to act on."""
 _FIRST = (
@@ -180,7 +182,8 @@ def _what_happened(summary: Mapping[str, Any]) -> list[str]:
     for number, incident in enumerate(summary.get("worst_incidents", ()), 1):
         its_own = [one for one in failed if any(_concerns(one, sender["address"]) for sender in incident["addresses"])]
         failed = [one for one in failed if one not in its_own]
-        first, *more = _lines_of(incident, its_own, _where_listed(summary))
+        captured_to = summary.get("period", {}).get("last")
+        first, *more = _lines_of(incident, its_own, _where_listed(summary), captured_to)
         lines += [f"{number}. {first}", *(f"   {line}" for line in more)]
     alone = (*failed, *summary.get("errors_alone", ()))
     return lines + [printable(one) for one in alone if one not in summary.get("headline", "")]
@@ -206,11 +209,11 @@ def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
     return [(many, word) for many, word in figures if many]
 
 
-def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -> list[str]:
+def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str, captured_to: str | None) -> list[str]:
     """Returns what is said of an incident: three lines to act on, then the rest.
 
     They say what became of which messages, by their labels, where and since when; why, by the gravest finding, and
-    which connections `failed`; and what to do.
+    which connections `failed`; and what to do. The captures end at `captured_to`.
     """
     named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident)) or incident["outcome"]
     queues = ", ".join(incident["destination_queues"]) or "a queue that is not named"
@@ -223,7 +226,8 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
     }
     began = incident["began_at"] or "no time known"
     which = f" ({_labels(incident['labels'])})" if incident.get("labels") else ""
-    over = f"{end[incident['ongoing']]} {ended or 'at no time known'}"
+    silent = _before_the_end(ended, captured_to) if incident["ongoing"] is not False else ""
+    over = f"{end[incident['ongoing']]} {ended or 'at no time known'}{silent}"
     lines = [f"{named}{which}, {_machines(incident)}, to {queues}, since {began}, {over}"]
     found = [_without_advice(sentence, incident["advice"]) for sentence in incident.get("findings", ())]
     why, sure = "Why", ""
@@ -245,6 +249,15 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str) -
         lines.append(f"{since}: {many:,} {'message' if many == 1 else 'messages'} ({each}); {report} lists them")
     lines += _proof(incident.get("proof", ()), roles_of(incident))
     return [printable(line) for line in lines]
+
+
+def _before_the_end(seen: str | None, captured_to: str | None) -> str:
+    """Returns how long before the end of the captures something was last seen, if that is a minute or more."""
+    if seen is None or captured_to is None:
+        return ""
+    last, end = (datetime.strptime(one, _TIME).replace(tzinfo=UTC) for one in (seen, captured_to))
+    minutes = (end - last) // timedelta(minutes=1)
+    return f", {minutes:,} min before that" if minutes > 0 else ""
 
 
 def is_confirmed(incident: Mapping[str, Any]) -> bool:

@@ -216,7 +216,8 @@ def headline_figures(
     )
     expired_where = where(places, ways, "expired_unseen", names)
     twice, arrived_twice = places["twice"], outcomes.get(Outcome.DELIVERED_TWICE, 0)
-    each = f" ({arrived_twice:,} at all receivers)" if arrived_twice > twice else ""
+    deliveries = "each to two receivers" if arrived_twice == 2 * twice else f"{arrived_twice:,} deliveries"
+    each = f" ({deliveries})" if arrived_twice > twice else ""
     harmed = (
         Figure(twice, f"delivered twice{each}", "incidents"),
         Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
@@ -286,7 +287,8 @@ def _causes(silences: Mapping[Cause, int]) -> str:
     if len(silences) == 1:
         return in_short(*silences)
     told = {in_short(cause): messages for cause, messages in silences.items() if cause != Cause.NEVER_ANSWERED}
-    return "; ".join(f"{cause} ({messages:,})" for cause, messages in told.items() if cause)
+    causes = "; ".join(f"{cause[0].lower()}{cause[1:]} ({messages:,})" for cause, messages in told.items() if cause)
+    return f"{causes[:1].upper()}{causes[1:]}"
 
 
 def _incomplete(shown: Period, missing_bytes: int) -> str:
@@ -294,7 +296,7 @@ def _incomplete(shown: Period, missing_bytes: int) -> str:
     lacks = [f"{missing_bytes:,} {one_or_many(missing_bytes, 'byte', 'bytes')} missing"] if missing_bytes else []
     lacks += [f"{counted(shown.broken, 'capture')} cut off or damaged"] if shown.broken else []
     lacks += [f"{shown.one_way:,} of {counted(shown.streams, 'stream')} without the way back"] if shown.one_way else []
-    what = "what is not in them may hold deliveries and acknowledgments of these messages"
+    what = "what is not in them may hold deliveries and acknowledgments of these messages, and other losses"
     return f"The captures are incomplete ({', '.join(lacks)}): {what}." if lacks else ""
 
 

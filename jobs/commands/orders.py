@@ -21,6 +21,7 @@ from udfs.frames.columns import PLACE
 from udfs.report.flow import COPIES, Few, arrivals_accepted_since, read_few
 from udfs.report.messages import first_own, with_address
 from udfs.report.period import broken
+from udfs.report.summary import one_way_streams
 
 SEND_AGAIN, CHECK_ACCEPTED = "send_again", "check_accepted"
 """Names of the files, without what ends them."""
@@ -77,9 +78,12 @@ def _look_first(few: Few) -> pl.Expr:
 
     That is so unless another message has its number, or a FinalAck says that it did not reach its queue.
     """
-    missing, captures = few[ENDS.name]["missing_bytes"].sum(), broken(few[CAPTURES.name])
-    lacks = [f"{missing:,} bytes"] if missing else [f"the rest of {captures:,} captures"] if captures else []
-    said = _LOOK_FIRST.format(*lacks) if lacks else ""
+    ends, captures = few[ENDS.name], broken(few[CAPTURES.name])
+    missing, (one_way, streams) = ends["missing_bytes"].sum(), one_way_streams(ends)
+    lacks = [f"{missing:,} bytes"] if missing else []
+    lacks += [f"the way back of {one_way:,} of {streams:,} streams"] if one_way else []
+    lacks += [f"the rest of {captures:,} captures"] if captures else []
+    said = _LOOK_FIRST.format(" and ".join(lacks)) if lacks else ""
     return pl.when(pl.col("outcome").is_in(_REFUSED)).then(pl.lit(said)).otherwise(pl.lit(""))
 
 
