@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.cli.config import DECLARED, FAIL_ON
-from jobs.commands.orders import CHECK_ACCEPTED, SEND_AGAIN
+from jobs.commands.orders import COLUMNS
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.ingest import QUARANTINE, CaptureReason, FrameReason, FramingReason, TcpReason
 from schemas.outcomes import LOST, MEANING, Fate, Outcome
@@ -102,5 +102,6 @@ def test_the_worked_trace_has_each_verdict_and_the_reasons_of_refusals() -> None
 def test_codes_on_the_pages_exist(page: str) -> None:
     values = {str(value) for table in TABLES for column in table for value in column.values or ()}
     columns = {column.name for table in TABLES for column in table}
-    known = values | columns | {table.name for table in TABLES} | {*DECLARED, *FAIL_ON, SEND_AGAIN, CHECK_ACCEPTED}
+    lists = {*COLUMNS, *(name for of in COLUMNS.values() for name in of)}
+    known = values | columns | {table.name for table in TABLES} | {*DECLARED, *FAIL_ON} | lists
     assert set(_CODE.findall((DOCS / page).read_text())) <= known
