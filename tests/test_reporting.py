@@ -279,7 +279,7 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
 
 
 def test_each_cause_has_the_messages_that_it_kept_from_being_acknowledged() -> None:
-    """Where all were acknowledged, it has those that their receiver gave up again."""
+    """Where every message was acknowledged, those count that a receiver lost when it went back."""
     fell = {"cause": "acknowledgment_fell", "unknown": 7, "unacknowledged": 0}
     missing = {"cause": "capture_incomplete", "unknown": 9, "unacknowledged": 0}
     silent = [{"cause": "cannot_connect", "unacknowledged": many} for many in (2, 3)]
@@ -296,7 +296,7 @@ def test_a_summary_counts_the_causes_of_what_it_leaves_out() -> None:
         {"cause": cause, "outcome": "unknown", "unknown": 1} for cause in ("clocks", "contradicted", "contradicted")
     ]
     rows = rows_of(INCIDENTS, *told, *rest, {"cause": "message_missing", "outcome": "repaired"})
-    assert incidents.causes_untold(rows) == {"contradicted": 2, "clocks": 1}
+    assert incidents.causes_untold(rows, incidents.unrepaired_incidents(rows)) == {"contradicted": 2, "clocks": 1}
 
 
 def test_incidents_are_ranked_by_what_was_lost_then_stuck_then_by_all_else() -> None:

@@ -145,7 +145,7 @@ def test_a_late_commit_to_captures_does_not_wait_for_the_thread_that_renews_the_
 
 
 def is_taken(by_one: Any) -> bool:
-    """Whether another thread has this lock."""
+    """Whether another thread holds this lock of threads."""
     if by_one.acquire(blocking=False):
         by_one.release()
         return False

@@ -173,7 +173,7 @@ def test_an_incident_is_over_only_where_the_captures_show_it(thinned: Night) -> 
 @pytest.mark.parametrize("part", [3, 8])
 @pytest.mark.parametrize("seed", seeds([901], range(895, 905)))
 def test_missing_handshakes_deliver_nothing_twice(seed: int, part: int, tmp_path: Path) -> None:
-    """Where a part of the frames is missing, one machine may have a GUID on some connections, and on others none."""
+    """Without its handshake, a connection tells only the address of its receiver; another one may tell the GUID."""
     simulate(str(tmp_path), seed, 400, situations=True)
     captures = sorted(tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap"))
     frames = sorted(frame for capture in captures for frame in frames_of(capture))

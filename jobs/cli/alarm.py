@@ -7,8 +7,10 @@ from jobs.cli.config import ANYTHING
 from schemas.outcomes import NOT_KNOWN, Outcome
 from schemas.replay import Severity
 
-_ALL_OF = ("lost", "stuck", "unacknowledged", "unconfirmed")
+_FIGURES = ("lost", "stuck", "unacknowledged", "unconfirmed")
+"""Words that are figures of a summary."""
 _OUTCOMES = (Outcome.DELIVERED_TWICE, Outcome.NOT_READ)
+"""Words that are outcomes."""
 
 
 def matched(fail_on: Iterable[str], summary: Mapping[str, Any]) -> list[str]:
@@ -25,9 +27,8 @@ def found_words(summary: Mapping[str, Any]) -> set[str]:
     found = {name for name, many in summary.get("verdicts", {}).items() if many}
     for kind in ("findings", "severities"):
         found |= {name for name, many in summary.get(kind, {}).items() if many}
-    found |= {name for name in _ALL_OF if summary.get(name)}
-    found |= {name.value for name in (*_OUTCOMES, Outcome.UNKNOWN) if summary.get("outcomes", {}).get(name)}
-    return found | set(_blind(summary))
+    found |= {Outcome.UNKNOWN.value} if summary.get("outcomes", {}).get(Outcome.UNKNOWN) else set()
+    return found | {*_not_fine(summary), *_blind(summary)}
 
 
 def _anything(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -36,14 +37,18 @@ def _anything(summary: Mapping[str, Any]) -> Iterator[str]:
     A verdict `unknown` alone is none: there is one wherever captures begin, and an acknowledgment may still tell that
     its message was delivered.
     """
-    yield from (name for name in _ALL_OF if summary.get(name))
-    outcomes = summary.get("outcomes", {})
-    yield from (name.value for name in _OUTCOMES if outcomes.get(name))
-    if summary.get("unjudged") or any(map(outcomes.get, NOT_KNOWN)):
+    yield from _not_fine(summary)
+    if summary.get("unjudged") or any(map(summary.get("outcomes", {}).get, NOT_KNOWN)):
         yield "unknown"
     if summary.get("severities", {}).get(Severity.ERROR):
         yield str(Severity.ERROR)
     yield from _blind(summary)
+
+
+def _not_fine(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what happened to messages that should not have."""
+    yield from (name for name in _FIGURES if summary.get(name))
+    yield from (name.value for name in _OUTCOMES if summary.get("outcomes", {}).get(name))
 
 
 def _blind(summary: Mapping[str, Any]) -> Iterator[str]:

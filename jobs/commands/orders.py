@@ -18,6 +18,7 @@ from schemas.messages import MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import ENDS
 from udfs.frames.columns import PLACE
+from udfs.replay.words import counted
 from udfs.report.flow import COPIES, Few, arrivals_accepted_since, read_few
 from udfs.report.messages import first_own, with_address
 from udfs.report.period import broken
@@ -81,8 +82,8 @@ def _look_first(few: Few) -> pl.Expr:
     ends, captures = few[ENDS.name], broken(few[CAPTURES.name])
     missing, (one_way, streams) = ends["missing_bytes"].sum(), one_way_streams(ends)
     lacks = [f"{missing:,} bytes"] if missing else []
-    lacks += [f"the way back of {one_way:,} of {streams:,} streams"] if one_way else []
-    lacks += [f"the rest of {captures:,} captures"] if captures else []
+    lacks += [f"the way back of {one_way:,} of {counted(streams, 'stream')}"] if one_way else []
+    lacks += [f"the rest of {counted(captures, 'capture')}"] if captures else []
     said = _LOOK_FIRST.format(" and ".join(lacks)) if lacks else ""
     return pl.when(pl.col("outcome").is_in(_REFUSED)).then(pl.lit(said)).otherwise(pl.lit(""))
 

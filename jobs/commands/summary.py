@@ -178,7 +178,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
             | {"missing": missing.get(one["incident_id"])}
             for one in worst
         ],
-        "causes_untold": causes_untold(incidents),
+        "causes_untold": causes_untold(incidents, worst),
         "failed_connections": failed,
         "errors_alone": errors_alone(few["findings"]),
         "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS, notes=True),

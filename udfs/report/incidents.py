@@ -1,9 +1,11 @@
 """Ranks incidents, and says of them together from where to where messages went and where an operator has to go."""
 
+from collections import Counter
+
 import polars as pl
 
 from schemas.incidents import WORST_FIRST, Cause, IncidentOutcome
-from udfs.frames.columns import count, nanoseconds
+from udfs.frames.columns import nanoseconds
 from udfs.report.rows import Rows, with_nanoseconds
 
 _WORST_INCIDENTS = 5
@@ -58,11 +60,11 @@ def causes_of_silence(incidents: pl.DataFrame) -> dict[Cause, int]:
     return {Cause(cause): messages for cause, messages in sums.iter_rows()}
 
 
-def causes_untold(incidents: pl.DataFrame) -> dict[str, int]:
-    """Returns how many of the incidents that were not repaired, and that a summary leaves out, have each cause."""
-    unrepaired = incidents.filter(_IS_UNREPAIRED)
-    rest = worst_incidents(unrepaired, unrepaired.height)[_WORST_INCIDENTS:]
-    return dict(rest.group_by("cause").agg(count().alias("count")).sort(-pl.col("count"), "cause").iter_rows())
+def causes_untold(incidents: pl.DataFrame, told: Rows) -> dict[str, int]:
+    """Returns how many incidents that were not repaired have each cause; those `told` are left out."""
+    unrepaired = Counter(incidents.filter(_IS_UNREPAIRED)["cause"])
+    untold = unrepaired - Counter(one["cause"] for one in told)
+    return dict(sorted(untold.items(), key=lambda one: (-one[1], one[0])))
 
 
 def ways_of_harm(incidents: pl.DataFrame) -> dict[str, tuple[list[str], list[str]]]:

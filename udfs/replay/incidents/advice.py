@@ -30,7 +30,7 @@ _IN_SHORT = {
     Cause.ACKNOWLEDGMENT_FELL: "The receiver went back to an earlier state, and nobody sends again what it lost",
     Cause.NEVER_ANSWERED: "The captures do not show why",
 }
-"""What kept a receiver from acknowledging messages, or from keeping what it acknowledged."""
+"""Why a receiver did not acknowledge messages, or lost messages that it had acknowledged."""
 _SOON = timedelta(minutes=1)
 """Captures that begin while two machines send show the one that sends less often later."""
 _WAITS = "Until it arrives, the receiver refuses every later message of the sequence."
