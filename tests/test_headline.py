@@ -9,13 +9,15 @@ from jobs.cli.config import DEFAULTS
 from jobs.cli.errors import UsageError
 from jobs.cli.names import Names
 from jobs.commands import page
-from jobs.commands.headline import UNCONFIRMED, Period, Way, certainties, headline, headline_figures
+from jobs.commands.headline import UNCONFIRMED, Way, certainties, headline, headline_figures
 from jobs.engines.in_process import InProcess
 from schemas.incidents import Cause
 from schemas.outcomes import Outcome
 from udfs.replay.incidents.advice import certainty_of, sentence_of
 from udfs.report.incidents import HARM
+from udfs.report.lacks import Lacks
 from udfs.report.messages import PLACED
+from udfs.report.summary import Shown
 
 DISPLACED, PASSED_BY = "displaced (another message has the number)", "passed by (refused, and the receiver went on)"
 NEVER_SEEN, EXPIRED = "never seen (and the receiver went on)", "expired unseen (skipped by their sender)"
@@ -158,9 +160,8 @@ NOWHERE |= {"classes": []}
             {Outcome.NEVER_SEEN: 1},
             {"missing_bytes": 9_000, "broken": 1},
             (
-                f"1 message was lost: 1 {NEVER_SEEN}. The captures are incomplete (9,000 bytes missing, 1 capture cut "
-                "off or damaged): what is not in them may hold deliveries and acknowledgments of these messages, "
-                "and other losses."
+                f"1 message was lost: 1 {NEVER_SEEN}. The captures lack 9,000 bytes and what cannot be read of 1 "
+                "capture, which may hold deliveries and acknowledgments of these messages, and other losses."
             ),
         ),
         (
@@ -169,9 +170,27 @@ NOWHERE |= {"classes": []}
             | {"silences": {Cause.CANNOT_CONNECT: 4, Cause.NEVER_ANSWERED: 3}},
             (
                 "7 messages were never acknowledged, to Q; the sender fell silent before the captures end. The "
-                "receiver could not connect back to the sender (4). The captures are incomplete (2 of 5 streams "
-                "without the way back): what is not in them may hold deliveries and acknowledgments of these "
-                "messages, and other losses.\nNone of 7 confirmed by the receiver."
+                "receiver could not connect back to the sender (4). The captures lack the way back of 2 of "
+                "5 streams, which may hold deliveries and acknowledgments of these messages, and other losses.\n"
+                "None of 7 confirmed by the receiver."
+            ),
+        ),
+        # Where nothing of any way back was captured, that comes first.
+        (
+            {Outcome.UNACKNOWLEDGED: 7},
+            {"unacknowledged": 7, "one_way": 5, "streams": 5},
+            (
+                "The captures hold one direction only, so they cannot tell whether messages arrived. 7 messages were "
+                "never acknowledged, to Q.\nNone of 7 confirmed by the receiver."
+            ),
+        ),
+        (
+            {Outcome.UNKNOWN: 2},
+            {"begun": 4, "streams": 5},
+            (
+                "No loss was seen, but: 2 unknown. The captures lack the beginning of 4 of 5 streams, which may hold "
+                "deliveries and acknowledgments of these messages, and other losses.\n"
+                "None of 2 confirmed by the receiver."
             ),
         ),
         (
@@ -253,12 +272,13 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
     doubts = {
         name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors", "confirmed")
     }
-    shown = Period(**{name: figures[name] for name in Period._fields if name in figures})
+    shown = Shown(**{name: figures[name] for name in Shown._fields if name in figures})
+    shown = shown._replace(lacks=Lacks(**{name: figures[name] for name in Lacks._fields if name in figures}))
     not_read, since_ns = (figures.get(name) for name in ("not_read", "not_read_since_ns"))
     read = {"not_read": not_read, "not_read_since_ns": since_ns, "unfit": figures.get("unfit", "")}
     read |= {"failed": figures.get("failed", ()), "why": figures.get("why", "")}
     read |= {"silences": figures.get("silences", {})}
-    assert headline(headline_figures(counts, places, [], NO_WAYS, Names(), shown=shown, **read, **doubts)) == said
+    assert headline(headline_figures(counts, places, {}, NO_WAYS, Names(), shown=shown, **read, **doubts)) == said
 
 
 def test_each_message_is_on_one_rung_of_certainty() -> None:
@@ -301,7 +321,7 @@ def test_an_incident_that_clocks_decide_says_so() -> None:
 def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> None:
     places = NOWHERE | {"lost": 21, "lost_since_ns": 1_772_526_266_713_599_000, "lost_queue": "Q", "lost_queues": 2}
     places |= {"stuck": 2, "stuck_queues": 1}
-    machines = ["10.20.0.123", "10.20.0.2", "10.20.0.4", "10.20.0.5"]
+    machines = {"10.20.0.123": "", "10.20.0.2": "sender", "10.20.0.4": "sender", "10.20.0.5": "sender"}
     ways = NO_WAYS | {
         "lost": (["10.20.0.2"], ["10.0.0.1"]),
         "stuck": (["10.20.0.2", "10.20.0.4", "10.20.0.5"], ["10.0.0.1"]),
@@ -313,7 +333,7 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
         machines,
         ways,
         names,
-        shown=Period(),
+        shown=Shown(),
         confirmed=0,
         not_read=None,
         not_read_since_ns=None,
@@ -326,7 +346,7 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
         "21 messages were lost since 2026-03-03 08:24:26 UTC, from 10.20.0.2 (South) to 10.0.0.1, most of them to "
         f"Orders (Q): 21 {DISPLACED}. 2 messages are stuck, from 3 senders to 10.0.0.1, to a queue "
         "that is not named, and still at the end of the captures. "
-        "Go to 10.20.0.123, 10.20.0.2 (South), 10.20.0.4 and 1 more machine.\n"
+        "Go to 10.20.0.123, then to 10.20.0.2 (South, sender), then to 10.20.0.4 (sender) and 1 more machine.\n"
         "None of 3 confirmed by the receiver. Also: 3 pending (2 of them stuck)."
     )
 
@@ -346,10 +366,10 @@ def test_pending_and_unknown_messages_have_a_time_a_way_and_machines_to_look_at(
     ways = NO_WAYS | {what: (["10.20.0.2"], ["10.0.0.1"])}
     none: dict[str, Any] = dict.fromkeys(("missing_bytes", "unjudged", "passing_through", "errors", "confirmed"), 0)
     none |= {"not_read": None, "not_read_since_ns": None}
-    figures = headline_figures(counts, places, ["10.20.0.2"], ways, Names(), shown=Period(), **none)
+    figures = headline_figures(counts, places, {"10.20.0.2": "sender"}, ways, Names(), shown=Shown(), **none)
     first = headline(figures).partition("\n")[0]
     assert first.startswith(f"{said}from 10.20.0.2 to 10.0.0.1, to Q.")
-    assert first.endswith("Go to 10.20.0.2.")
+    assert first.endswith("Go to 10.20.0.2 (sender).")
 
 
 def test_a_report_of_a_session_that_is_not_there_is_wrong_use() -> None:

@@ -233,7 +233,8 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str, c
     why, sure = "Why", ""
     if incident.get("certainty"):
         cause = CauseIs[incident["cause_certainty"].upper()]
-        why, sure = f"Why ({cause.value})", how_sure(Certainty[incident["certainty"].upper()], cause)
+        why = f"Why ({cause.value})"
+        sure = how_sure(Certainty[incident["certainty"].upper()], cause, incident.get("captures_lack", ""))
     lines.append(f"{why}: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
     places = ", and to ".join(_called_by_role(one, incident) for one in incident["go_to"])
     todo = [f"Go to {places}." if places else "", incident["advice"], missing_in_words(incident.get("missing"))]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, NamedTuple
 
 from jobs.cli.names import Names
@@ -11,6 +12,8 @@ from udfs.replay.findings.final_acks import reason_of
 from udfs.replay.incidents.advice import Certainty, in_short
 from udfs.replay.words import counted, one_or_many
 from udfs.report.incidents import HARM
+from udfs.report.lacks import Lacks, in_words
+from udfs.report.summary import Shown
 
 NOT_TOLD = (
     "The literal reading judges arrivals only: verdicts are counted, and a run with --reading conformant tells what "
@@ -35,6 +38,7 @@ _MISSED = "or read or refused: what their receivers said of it may be in the mis
 """Says of messages without the FinalAck that was asked for what else may be so where captures miss bytes."""
 TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
 """Outcomes of messages that an acknowledgment could confirm."""
+_ONE_WAY = "The captures hold one direction only, so they cannot tell whether messages arrived."
 _MACHINES = 3
 """Machines that the headline names."""
 _NO_SILENCES: Mapping[Cause, int] = {}
@@ -55,22 +59,6 @@ class Figure(NamedTuple):
     """Where the report lists them: a name of `udfs.report.messages.LISTS`, or a part of the page."""
     outcome: str = ""
     """The only one of that list that it counts."""
-
-
-class Period(NamedTuple):
-    """Says what the captures show: from when to when, in ns since 1970, and how many senders and queues.
-
-    So many of them are `broken`: they cannot be read, or only in part. On so many `streams` of those with bytes, only
-    `one_way` was captured: nothing of their receiver.
-    """
-
-    first_ns: int | None = None
-    last_ns: int | None = None
-    senders: int = 0
-    queues: int = 0
-    broken: int = 0
-    one_way: int = 0
-    streams: int = 0
 
 
 class Figures(NamedTuple):
@@ -94,8 +82,10 @@ class Figures(NamedTuple):
     doubts_where: str
     resent: str
     """Says whether their sender still sends the messages that were never acknowledged."""
+    one_way: str
+    """Says that the captures hold only one direction, where messages are lost, stuck, never acknowledged or unknown."""
     incomplete: str
-    """Says what the captures lack, where messages are lost, stuck or never acknowledged."""
+    """Says what else the captures lack there."""
     sure: str
     """Says which period, senders and queues the captures show, and how many messages are confirmed."""
     confirmed: int
@@ -160,20 +150,20 @@ def _machines(addresses: Sequence[str], role: str, names: Names) -> str:
     return " and ".join(_called(one, names) for one in addresses) if few else counted(len(addresses), role)
 
 
-def _called(machine: str, names: Names) -> str:
-    name = names.queue_manager(machine)
-    return f"{machine} ({name})" if name else machine
+def _called(machine: str, names: Names, role: str = "") -> str:
+    known = ", ".join(filter(None, (names.queue_manager(machine), role)))
+    return f"{machine} ({known})" if known else machine
 
 
 def headline_figures(
     outcomes: Mapping[str, int],
     places: Mapping[str, Any],
-    machines: Sequence[str],
+    machines: Mapping[str, str],
     ways: Mapping[str, Way],
     names: Names,
     unread: Sequence[str] = (),
     *,
-    shown: Period,
+    shown: Shown,
     confirmed: int,
     not_read: int | None,
     not_read_since_ns: int | None,
@@ -188,7 +178,7 @@ def headline_figures(
 ) -> Figures:
     """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
 
-    `outcomes` counts messages by outcome, `places` are `messages.places`, `machines` those to blame, the worst first,
+    `outcomes` counts messages by outcome, `places` are `messages.places`, `machines` those to blame with their roles,
     and `ways` those of `ways_of_harm`; `unread` says of captures which frames were not read; `shown` is what the
     captures show; `confirmed` counts delivered messages that an acknowledgment confirms; `not_read` those that are
     accepted and not read yet, since then, None where that is not reported; `unjudged` are transactional messages
@@ -239,13 +229,15 @@ def headline_figures(
     in_doubt = Figure(undecided, "more lost, of which nothing compares the clocks, so whose is not known", "unknown")
     is_bad = bool(lost or stuck or unacknowledged)
     is_fine = not (is_bad or undecided or _present((*doubts, *waiting))) and confirmed > 0
+    lacks = shown.lacks._replace(missing_bytes=missing_bytes if is_bad else 0)  # else they are among the doubts
+    is_doubtful = is_bad or bool(_present(not_known))
     also = (in_doubt, *not_known, not_judged, *waiting) if is_bad else ()
     lost_where, stuck_where, unacknowledged_where, waiting_where, doubts_where = (
         where(places, ways, what, names) for what in HARM
     )
-    called = [_called(one, names) for one in machines[:_MACHINES]]
+    called = [_called(one, names, role) for one, role in islice(machines.items(), _MACHINES)]
     more = len(machines) - _MACHINES
-    to_go = ", ".join(called) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
+    to_go = ", then to ".join(called) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
     nothing_judged = (
         ""
         if sum(outcomes.values()) or unjudged
@@ -266,7 +258,8 @@ def headline_figures(
         waiting_where,
         doubts_where,
         _resent(places["resent"], places["silent"], unacknowledged),
-        _incomplete(shown, missing_bytes) if is_bad else "",
+        _ONE_WAY if is_doubtful and lacks.is_one_way else "",
+        _incomplete(lacks) if is_doubtful and not lacks.is_one_way else "",
         _sure(
             shown,
             sum(outcomes.get(outcome, 0) for outcome in TO_CONFIRM),
@@ -291,13 +284,10 @@ def _causes(silences: Mapping[Cause, int]) -> str:
     return f"{causes[:1].upper()}{causes[1:]}"
 
 
-def _incomplete(shown: Period, missing_bytes: int) -> str:
+def _incomplete(lacks: Lacks) -> str:
     """Returns what the captures lack that may have held deliveries and acknowledgments; an empty text for nothing."""
-    lacks = [f"{missing_bytes:,} {one_or_many(missing_bytes, 'byte', 'bytes')} missing"] if missing_bytes else []
-    lacks += [f"{counted(shown.broken, 'capture')} cut off or damaged"] if shown.broken else []
-    lacks += [f"{shown.one_way:,} of {counted(shown.streams, 'stream')} without the way back"] if shown.one_way else []
-    what = "what is not in them may hold deliveries and acknowledgments of these messages, and other losses"
-    return f"The captures are incomplete ({', '.join(lacks)}): {what}." if lacks else ""
+    what = "which may hold deliveries and acknowledgments of these messages, and other losses"
+    return f"The captures lack {words}, {what}." if (words := in_words(lacks)) else ""
 
 
 def _resent(resent: int, silent: int, unacknowledged: int) -> str:
@@ -308,14 +298,14 @@ def _resent(resent: int, silent: int, unacknowledged: int) -> str:
     return f"; the sender still sends{still} {one_or_many(unacknowledged, 'it', 'them')} again when the captures end"
 
 
-def _sure(shown: Period, accepted: int, confirmed: int, by_rules: int, by_clocks: int) -> str:
+def _sure(shown: Shown, accepted: int, confirmed: int, by_rules: int, by_clocks: int) -> str:
     """Returns what the captures show, and how many of the accepted messages their receiver confirms, in one line.
 
     Of the others, so many were delivered `by_rules` alone, and so many depend on clocks; the rest is told elsewhere.
     """
     said = []
     if shown.first_ns is not None and shown.last_ns is not None:
-        broken = f" ({counted(shown.broken, 'capture')} cut off or damaged)" if shown.broken else ""
+        broken = f" ({counted(shown.lacks.broken, 'capture')} cut off or damaged)" if shown.lacks.broken else ""
         said.append(f"{period(shown.first_ns, shown.last_ns)}{broken}")
     if shown.senders:
         said += [counted(shown.senders, "sender"), counted(shown.queues, "queue")]
@@ -354,7 +344,7 @@ def headline(figures: Figures) -> str:
     only where messages were judged and nothing is in doubt.
     """
     lost, stuck, unacknowledged = figures.lost, figures.stuck, figures.unacknowledged
-    said = []
+    said = [figures.one_way] if figures.one_way else []
     if lost:
         were = one_or_many(lost, "message was", "messages were")
         said.append(f"{lost:,} {were} lost{figures.lost_where}: {_list(figures.split)}.")
@@ -364,7 +354,7 @@ def headline(figures: Figures) -> str:
     if unacknowledged:
         were = one_or_many(unacknowledged, "message was", "messages were")
         said.append(f"{unacknowledged:,} {were} never acknowledged{figures.unacknowledged_where}{figures.resent}.")
-    if not said:
+    if not (lost or stuck or unacknowledged):
         said.append(nothing_lost(figures))
     if figures.cause:
         said.append(f"{figures.cause}.")

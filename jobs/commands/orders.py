@@ -18,11 +18,9 @@ from schemas.messages import MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import ENDS
 from udfs.frames.columns import PLACE
-from udfs.replay.words import counted
 from udfs.report.flow import COPIES, Few, arrivals_accepted_since, read_few
+from udfs.report.lacks import find_lacks, in_words, lacks_of_sessions
 from udfs.report.messages import first_own, with_address
-from udfs.report.period import broken
-from udfs.report.summary import one_way_streams
 
 SEND_AGAIN, CHECK_ACCEPTED = "send_again", "check_accepted"
 """Names of the files, without what ends them."""
@@ -79,13 +77,12 @@ def _look_first(few: Few) -> pl.Expr:
 
     That is so unless another message has its number, or a FinalAck says that it did not reach its queue.
     """
-    ends, captures = few[ENDS.name], broken(few[CAPTURES.name])
-    missing, (one_way, streams) = ends["missing_bytes"].sum(), one_way_streams(ends)
-    lacks = [f"{missing:,} bytes"] if missing else []
-    lacks += [f"the way back of {one_way:,} of {counted(streams, 'stream')}"] if one_way else []
-    lacks += [f"the rest of {counted(captures, 'capture')}"] if captures else []
-    said = _LOOK_FIRST.format(" and ".join(lacks)) if lacks else ""
-    return pl.when(pl.col("outcome").is_in(_REFUSED)).then(pl.lit(said)).otherwise(pl.lit(""))
+    whole = few[ENDS.name], few[CAPTURES.name]
+    anywhere = in_words(find_lacks(*whole))  # a file that is not there may have held a connection of any session
+    lacks = {session: anywhere or words for session, words in lacks_of_sessions(*whole).items()}
+    said = {session: _LOOK_FIRST.format(words) for session, words in lacks.items() if words}
+    of_session = pl.col("session_id").replace_strict(said, default="", return_dtype=pl.String)
+    return pl.when(pl.col("outcome").is_in(_REFUSED)).then(of_session).otherwise(pl.lit(""))
 
 
 def _accepted(engine: InProcess, incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:

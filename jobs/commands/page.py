@@ -8,7 +8,7 @@ import polars as pl
 from jobs.cli.config import ALL, LAST, Config, parse_time
 from jobs.cli.errors import UsageError
 from jobs.cli.names import Names
-from jobs.commands.headline import NOT_TOLD, WAITS, Period, headline_figures, nothing_lost
+from jobs.commands.headline import NOT_TOLD, WAITS, headline_figures, nothing_lost
 from jobs.report_page import arrange
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import FindingKind
@@ -41,15 +41,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         rows["ways"],
         names,
         unread_frames(few["captures"]),
-        shown=Period(
-            first_ns=rows["captured"][0],
-            last_ns=rows["captured"][1],
-            senders=rows["of_sessions"]["senders"],
-            queues=rows["of_sessions"]["queues"],
-            broken=rows["broken"],
-            one_way=rows["one_way"][0],
-            streams=rows["one_way"][1],
-        ),
+        shown=rows["shown"],
         not_read=rows[NOT_READ],
         not_read_since_ns=rows[SINCE],
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},

@@ -9,7 +9,6 @@ from jobs.cli.names import Names
 from jobs.commands.headline import (
     NOT_TOLD,
     TO_CONFIRM,
-    Period,
     certainties,
     headline,
     headline_figures,
@@ -39,15 +38,16 @@ from udfs.report.incidents import (
     ways_of_harm,
 )
 from udfs.report.labels import OF_LABELS, first_labels, labels_of
+from udfs.report.lacks import lacks_of_sessions
 from udfs.report.messages import OF_HARM, accepted_by_sender, places
-from udfs.report.period import broken, captured, of_last_run
+from udfs.report.period import of_last_run
 from udfs.report.proof import missing_messages, prove
 from udfs.report.rows import SEVERITIES, Row, Rows
 from udfs.report.summary import (
     kinds_by_severity,
     lost_by,
     newest_captures,
-    one_way_streams,
+    shown_by,
     sums_of_sessions,
     unread_frames,
 )
@@ -112,8 +112,8 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
             "severities": {},
         }
         return untold | newest
-    first_ns, last_ns = captured(few["captures"])
-    queues = queues_with_harm(engine, engine.read(OUTCOMES, *OF_HARM), last_ns)
+    shown = shown_by(few["captures"], few["stream_ends"], sums)
+    queues = queues_with_harm(engine, engine.read(OUTCOMES, *OF_HARM), shown.last_ns)
     where = places(queues)
     by_severity: dict[str, dict[str, int]] = {severity: {} for severity in SEVERITIES}
     for one in kinds_by_severity(few["findings"]):
@@ -121,10 +121,6 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     severities = {severity: sum(kinds.values()) for severity, kinds in by_severity.items()}
     outcomes = {outcome.value: sums[count_column(outcome)] for outcome in Outcome}
     is_judged, captures = any(outcomes.values()), few["captures"].to_dicts()
-    one_way, streams = one_way_streams(few["stream_ends"])
-    shown = Period(
-        first_ns, last_ns, sums["senders"], sums["queues"], broken(few["captures"]), one_way=one_way, streams=streams
-    )
     failed = found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
     worst = unrepaired_incidents(incidents)
     figures = headline_figures(
@@ -149,10 +145,11 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     )
     found = sentences_by_incident(few["findings"])
     told = [one["incident_id"] for one in worst]
-    labels, shown_by, missing = _labels(engine, incidents, told), {}, {}
+    labels, proof, missing = _labels(engine, incidents, told), {}, {}
     if told:
         few_told = incidents.filter(pl.col("incident_id").is_in(told))
-        shown_by, missing = prove(engine, few_told, few["findings"]), missing_messages(engine, few_told)
+        proof, missing = prove(engine, few_told, few["findings"]), missing_messages(engine, few_told)
+    lacks = lacks_of_sessions(few["stream_ends"], few["captures"])
     taken = accepted_by_sender(incidents, accepted_since(engine, incidents, few[COPIES]))
     return {
         "headline": headline(figures),
@@ -173,9 +170,9 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "severities": {name: count for name, count in severities.items() if count},
         "findings_by_severity": {name: counts for name, counts in by_severity.items() if counts},
         "worst_incidents": [
-            _told(one, taken, shown_by.get(one["incident_id"], []))
+            _told(one, taken, proof.get(one["incident_id"], []))
             | {"findings": found.get(one["incident_id"], []), "labels": labels.get(one["incident_id"], [])}
-            | {"missing": missing.get(one["incident_id"])}
+            | {"missing": missing.get(one["incident_id"]), "captures_lack": lacks.get(one["session_id"], "")}
             for one in worst
         ],
         "causes_untold": causes_untold(incidents, worst),

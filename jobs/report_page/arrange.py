@@ -270,7 +270,7 @@ def _incidents(rows: Mapping[str, Any], listed: Rows, proof: Proof, sessions: Ma
                 *harm_of(row),
                 *((row[name], word) for name, word in _HARMLESS.items() if row[name]),
             ],
-            "how_sure": how_sure(certainty_of(row), certainty_of_cause(row)),
+            "how_sure": how_sure(certainty_of(row), certainty_of_cause(row), rows["lacks"].get(row["session_id"], "")),
             "accepted": rows["accepted"].get(row["source_queue_manager"]),
             "new": since is None or row["began_ns"] is None or row["began_ns"] >= since,
         }

@@ -35,15 +35,23 @@ def worst_incidents(incidents: pl.DataFrame, limit: int) -> pl.DataFrame:
     return with_nanoseconds(timed, began_ns="began_at", ended_ns="ended_at").drop("last_captured_at")
 
 
-def machines_to_blame(incidents: pl.DataFrame) -> list[str]:
+def machines_to_blame(incidents: pl.DataFrame) -> dict[str, str]:
     """Returns where to `go_to` about incidents with messages lost, stuck, or never acknowledged, the worst first.
 
-    A receiver that was replaced is one, too. Without any, these are machines of incidents that were not repaired.
+    The values are their roles there, "sender" or "receiver"; an empty text for both, or where that is not known. A
+    receiver that was replaced is one, too. Without any, these are machines of incidents that were not repaired.
     """
     is_harm = pl.any_horizontal(pl.col("lost_messages", "stuck_messages", "unacknowledged") > 0)
     harm = incidents.filter(is_harm | (pl.col("cause") == Cause.RECEIVER_REPLACED.value))
     told = harm if harm.height else incidents.filter(_IS_UNREPAIRED)
-    return list(dict.fromkeys(one for row in worst_incidents(told, told.height).to_dicts() for one in row["go_to"]))
+    roles: dict[str, set[str]] = {}
+    for row in worst_incidents(told, told.height).to_dicts():
+        sent = {one["address"] for one in row["senders"]}
+        for one in row["go_to"]:
+            roles.setdefault(one, set()).update(
+                role for role, has in (("sender", sent), ("receiver", row["receivers"])) if one in has
+            )
+    return {machine: found.pop() if len(found) == 1 else "" for machine, found in roles.items()}
 
 
 def causes_of_silence(incidents: pl.DataFrame) -> dict[Cause, int]:

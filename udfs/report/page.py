@@ -22,6 +22,7 @@ from udfs.replay.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.replay.witness import with_keys
 from udfs.report.findings import LISTED_INCIDENTS, findings_by_kind, shown_findings, worst_findings
 from udfs.report.incidents import causes_of_silence, machines_to_blame, ways_of_harm, worst_incidents
+from udfs.report.lacks import lacks_of_sessions
 from udfs.report.messages import (
     LISTED_MESSAGES,
     accepted_by_sender,
@@ -29,10 +30,10 @@ from udfs.report.messages import (
     listed_messages,
     places,
 )
-from udfs.report.period import Steps, begin_of_last_run, broken, captured, steps
+from udfs.report.period import Steps, begin_of_last_run, steps
 from udfs.report.rows import in_period, with_nanoseconds
 from udfs.report.sessions import caveats, coverage, damages, ranked_sessions
-from udfs.report.summary import one_way_streams, sums_of_sessions
+from udfs.report.summary import shown_by, sums_of_sessions
 
 Tables = Mapping[str, pl.DataFrame]
 """Rows of gold tables, by the names of the tables."""
@@ -156,9 +157,10 @@ def _unfit_first(captures: pl.DataFrame) -> pl.DataFrame:
 def figures(tables: Tables, chosen: Chosen, queues: pl.DataFrame, accepted: pl.DataFrame) -> dict[str, Any]:
     """Returns single values beside what is `listed`: counts, times, and where an operator has to go.
 
-    `queues` are rows of `harm_by_queue`, `accepted` those of `count_accepted`. `captured` are the times of the
-    first and the last record in the captures.
+    `queues` are rows of `harm_by_queue`, `accepted` those of `count_accepted`. `shown` is what the captures show, and
+    `lacks` what they lack of each session, in words.
     """
+    ends, of_sessions = tables["stream_ends"], sums_of_sessions(chosen.sessions)
     counts = chosen.sequences.select(pl.col(*map(count_column, Outcome)).sum())
     return {
         "since": chosen.since,
@@ -167,19 +169,18 @@ def figures(tables: Tables, chosen: Chosen, queues: pl.DataFrame, accepted: pl.D
         "steps": chosen.steps,
         "last_run": begin_of_last_run(tables["captures"]),
         "captures": chosen.captures.height,
-        "of_sessions": sums_of_sessions(chosen.sessions),
+        "of_sessions": of_sessions,
         "session_count": chosen.sessions.height,
         "outcomes": counts.row(0, named=True),
         "confirmed": chosen.sequences["confirmed"].sum(),
         **chosen.sequences.select(sum_if_any(NOT_READ), nanoseconds(pl.col(SINCE).min())).row(0, named=True),
-        "captured": captured(chosen.captures, chosen.since),
-        "broken": broken(chosen.captures),
+        "shown": shown_by(chosen.captures, ends, of_sessions, chosen.since),
+        "lacks": lacks_of_sessions(ends, chosen.captures),
         "told": not chosen.sequences[Outcome.DELIVERED.value].has_nulls(),
         "places": places(queues),
         "accepted": accepted_by_sender(chosen.incidents, accepted),
         "machines": machines_to_blame(chosen.incidents),
         "silences": causes_of_silence(chosen.incidents),
-        "one_way": one_way_streams(tables["stream_ends"]),
         "ways": ways_of_harm(chosen.incidents),
         "caveats": caveats(chosen.streams, tables["books"]),
     }

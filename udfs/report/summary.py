@@ -1,5 +1,8 @@
 """Counts what a run found, for its summary."""
 
+from datetime import datetime
+from typing import NamedTuple
+
 import polars as pl
 
 from schemas.ingest import MSMQ_ON_PORT, TCP_PORT, NotJudged
@@ -8,8 +11,9 @@ from schemas.replay import Verdict
 from udfs.frames.columns import count, count_if, nanoseconds
 from udfs.replay.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.replay.words import one_or_many
+from udfs.report.lacks import NOTHING_LACKS, Lacks, find_lacks
 from udfs.report.messages import QUEUE
-from udfs.report.period import is_broken, of_last_run
+from udfs.report.period import captured, is_broken, of_last_run
 from udfs.report.rows import Row, Rows
 
 _NAMED = {"senders": "source_queue_managers", "queues": "destination_queues"}
@@ -57,10 +61,19 @@ def sums_of_sessions(sessions: pl.DataFrame) -> Row:
     return found.row(0, named=True)
 
 
-def one_way_streams(ends: pl.DataFrame) -> tuple[int, int]:
-    """Returns on how many streams with bytes nothing of their receiver was captured, and how many there are."""
-    with_bytes = ends.filter(pl.col("recovered_bytes") > 0)
-    return with_bytes["receiver_last_ns"].null_count(), with_bytes.height
+class Shown(NamedTuple):
+    """Says what captures show: from when to when, in ns since 1970, how many senders and queues; and what they lack."""
+
+    first_ns: int | None = None
+    last_ns: int | None = None
+    senders: int = 0
+    queues: int = 0
+    lacks: Lacks = NOTHING_LACKS
+
+
+def shown_by(captures: pl.DataFrame, ends: pl.DataFrame, sums: Row, since: datetime | None = None) -> Shown:
+    """Returns what captures show from `since` on; `sums` are those of `sums_of_sessions`, `ends` have no copies."""
+    return Shown(*captured(captures, since), sums["senders"], sums["queues"], find_lacks(ends, captures))
 
 
 def lost_by(queues: pl.DataFrame) -> Rows:

@@ -107,19 +107,26 @@ def never_answered(
     to_address: str,
     destination_queue: str | None,
     untaken_bytes: int | None,
+    unseen_bytes: int,
     key: str,
     **_: object,
 ) -> FindingText:
     """Messages of a sequence that their receiver never acknowledged, for no cause that the captures show.
 
-    Its TCP never acknowledged `untaken_bytes` of the connections; None where its TCP was not captured.
+    Its TCP never acknowledged `untaken_bytes` of the connections; None where its TCP was not captured. No capture holds
+    `unseen_bytes` of the way back, which may be acknowledgments.
     """
+    outgoing = f"look in the outgoing queue of {from_address} whether the messages are still there; if they are"
     queue = f"whether this queue exists on {to_address} and is transactional"
     if untaken_bytes is None:
         look = (
-            f"No TCP acknowledgment of {to_address} was captured either, so the captures may lack the way back: look "
-            f"in the outgoing queue of {from_address} whether the messages are still there; if they are, {queue}, and "
-            f"whether {_LARGE}."
+            f"No TCP acknowledgment of {to_address} was captured either, so the captures may lack the way back: "
+            f"{outgoing}, {queue}, and whether {_LARGE}."
+        )
+    elif unseen_bytes:
+        look = (
+            f"But the captures lack {counted(unseen_bytes, 'byte')} of the way back, which may hold acknowledgments: "
+            f"{outgoing}, {queue}."
         )
     elif untaken_bytes:
         look = (

@@ -216,8 +216,10 @@ def unexplained(
     """Returns rows for `never_answered`, one per sequence with unacknowledged messages that nothing else explains.
 
     `untaken_bytes` are those of its session's connections that the receiver's TCP never acknowledged; null where its
-    TCP was not captured.
+    TCP was not captured. No capture holds `unseen_bytes` of the way back.
     """
+    way_back = pl.concat_str("receiver", "sender", separator="->").alias("session_id")
+    unseen = ends.filter(pl.col("copy_of").is_null()).group_by(way_back).agg(unseen_bytes=pl.col("missing_bytes").sum())
     known = pl.concat(rows.select(SEQUENCE).drop_nulls() for rows in explained)
     waiting = _unacknowledged(doubted)
     counting = ends.filter(pl.col("copy_of").is_null()).select("stream_id", "session_id")
@@ -232,11 +234,13 @@ def unexplained(
     return (
         waiting.filter(~are_in(waiting, known))
         .join(taken, on="session_id", how="left")
+        .join(unseen, on="session_id", how="left")
         .select(
             *_PLACE_OF_FINDING,
             *_MACHINES,
             "key",
             "untaken_bytes",
+            pl.col("unseen_bytes").fill_null(0),
             messages="unacknowledged",
             found_at=timestamp(pl.col("since_ns")),
         )

@@ -290,9 +290,10 @@ def certainty_of_cause(incident: Mapping[str, Any]) -> CauseIs:
     return _SURE.get(Cause(incident["cause"]), CauseIs.INFERRED)
 
 
-def how_sure(outcome: Certainty, cause: CauseIs) -> str:
-    """Returns in one line how sure outcome and cause of an incident are."""
-    return f"what became of them: {outcome.value}; why: {cause.value}"
+def how_sure(outcome: Certainty, cause: CauseIs, lacks: str) -> str:
+    """Returns in one line how sure outcome and cause of an incident are, and what captures lack of its session."""
+    caveat = f"; the captures lack {lacks} between the two machines, and may have missed what matters" if lacks else ""
+    return f"what became of them: {outcome.value}; why: {cause.value}{caveat}"
 
 
 def machines_of(incident: Mapping[str, Any], classes: Sequence[int] = ()) -> list[str]:

@@ -1,0 +1,86 @@
+"""What captures lack of the traffic that they show, and what incidents say of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from jobs import main
+from jobs.simulator import simulate
+from schemas.ingest import CAPTURES
+from schemas.replay import ENDS
+from udfs.frames.tables import schema_of
+from udfs.report.lacks import Lacks, find_lacks, in_words, lacks_of_sessions
+
+WHOLE = {"recovered_bytes": 100, "missing_bytes": 0, "mid_stream": False, "receiver_last_ns": 1}
+
+
+def ends(*streams: tuple[str, str, dict[str, Any]]) -> pl.DataFrame:
+    """Returns rows of ENDS from sender to receiver that are whole but for what is said."""
+    rows = [
+        {"sender": one, "receiver": other, "session_id": f"{one}->{other}"} | WHOLE | said
+        for one, other, said in streams
+    ]
+    return pl.DataFrame(rows, schema_of(ENDS.arrow))
+
+
+def captures(*statuses: str) -> pl.DataFrame:
+    return pl.DataFrame([{"status": one} for one in statuses], schema_of(CAPTURES.arrow))
+
+
+def test_what_each_session_lacks_includes_its_way_back() -> None:
+    """A sender that sends to itself has one session, whose streams count once."""
+    found = ends(
+        ("a", "b", {"missing_bytes": 1}),
+        ("b", "a", {"missing_bytes": 1000}),
+        ("c", "b", {"receiver_last_ns": None, "mid_stream": True}),
+        ("d", "d", {"missing_bytes": 7}),
+        ("e", "b", {"recovered_bytes": 0, "receiver_last_ns": None}),
+    )
+    said = lacks_of_sessions(found, captures("ok"))
+    one_way = "the way back of 1 of 1 stream and the beginning of 1 of 1 stream"
+    assert {name: said[name] for name in ("a->b", "b->a", "c->b", "d->d", "e->b")} == {
+        "a->b": "1,001 bytes",
+        "b->a": "1,001 bytes",
+        "c->b": one_way,
+        "d->d": "7 bytes",
+        "e->b": "",
+    }
+    assert lacks_of_sessions(found, captures("ok", "partial"))["d->d"] == "7 bytes and what cannot be read of 1 capture"
+
+
+@pytest.mark.parametrize(("begun", "counted"), [(1, 0), (2, 2), (20, 20)])
+def test_a_few_streams_of_many_that_began_before_the_captures_are_not_told(begun: int, counted: int) -> None:
+    streams = [("a", f"b{n}", {"mid_stream": n < begun}) for n in range(20)]
+    assert find_lacks(ends(*streams), captures()) == Lacks(begun=counted, streams=20)
+
+
+def test_nothing_at_all_lacks_nothing() -> None:
+    found = find_lacks(ends(), captures())
+    assert found == Lacks()
+    assert (in_words(found), found.is_one_way) == ("", False)
+
+
+def told(capsys: pytest.CaptureFixture[str], *files: Path) -> dict[str, Any]:
+    """Returns the JSON summary of a look at captures."""
+    capsys.readouterr()
+    assert main.main(["look", *map(str, files), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_where_bytes_of_the_way_back_are_missing_the_queue_is_not_blamed_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without one file of the middle, acknowledgments may be in it, although TCP took the messages."""
+    simulate(str(tmp_path), 2718, 400, situations=True, troubles=True)
+    files = sorted(tmp_path.glob("*.pcap"))
+    whole, holed = told(capsys, *files), told(capsys, *files[:4], *files[5:])
+    assert "The captures lack" not in whole["headline"]
+    assert " bytes, which may hold deliveries and acknowledgments" in holed["headline"]
+    silent = [one for one in holed["worst_incidents"] if one["cause"] == "never_answered"]
+    for one in silent:
+        assert "TCP acknowledged all bytes" not in " ".join(one["findings"]) or "bytes" not in one["captures_lack"]
+    assert {one["captures_lack"] for one in whole["worst_incidents"]} == {""}
+    assert any("bytes" in one["captures_lack"] for one in holed["worst_incidents"])

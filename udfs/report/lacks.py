@@ -1,0 +1,73 @@
+"""Counts what captures lack of the traffic that they show, and puts it into words."""
+
+from typing import NamedTuple
+
+import polars as pl
+
+from udfs.frames.columns import count_if
+from udfs.replay.words import counted, one_or_many
+from udfs.report.period import broken
+
+_MANY = 10
+"""One in so many streams began before the captures where that is worth telling of all of them."""
+
+
+class Lacks(NamedTuple):
+    """Counts what captures lack: bytes of streams, and the rest of `broken` captures, which cannot be read in whole.
+
+    Of so many `streams` with bytes, only `one_way` was captured: nothing of their receiver; and `begun` are those that
+    began before the captures.
+    """
+
+    missing_bytes: int = 0
+    broken: int = 0
+    one_way: int = 0
+    begun: int = 0
+    streams: int = 0
+
+    @property
+    def is_one_way(self) -> bool:
+        """Returns whether the captures hold no way back at all."""
+        return 0 < self.streams == self.one_way
+
+
+NOTHING_LACKS = Lacks()
+
+
+def find_lacks(ends: pl.DataFrame, captures: pl.DataFrame) -> Lacks:
+    """Returns what `captures` lack, whose streams have rows of ENDS without copies.
+
+    A few streams that began before the captures are not counted: a warehouse always has some.
+    """
+    found = Lacks(**ends.select(_of_streams()).row(0, named=True), broken=broken(captures))
+    return found if found.begun * _MANY >= found.streams else found._replace(begun=0)
+
+
+def lacks_of_sessions(ends: pl.DataFrame, captures: pl.DataFrame) -> dict[str, str]:
+    """Returns what `captures` lack of each session and of its way back, in words, by `session_id`; see `find_lacks`."""
+    way_back = pl.concat_str("receiver", "sender", separator="->").alias("session_id")
+    ways = pl.concat([ends, ends.filter(pl.col("sender") != pl.col("receiver")).with_columns(way_back)])
+    rows = ways.group_by("session_id").agg(_of_streams()).iter_rows(named=True)
+    return {row.pop("session_id"): in_words(Lacks(**row, broken=broken(captures))) for row in rows}
+
+
+def _of_streams() -> list[pl.Expr]:
+    has_bytes = pl.col("recovered_bytes") > 0
+    return [
+        pl.col("missing_bytes").sum(),
+        count_if(has_bytes & pl.col("receiver_last_ns").is_null()).alias("one_way"),
+        count_if(has_bytes & pl.col("mid_stream")).alias("begun"),
+        count_if(has_bytes).alias("streams"),
+    ]
+
+
+def in_words(lacks: Lacks) -> str:
+    """Returns what captures lack, to be put after "lack"; an empty text for nothing."""
+    of_streams = f" of {counted(lacks.streams, 'stream')}"
+    missing = lacks.missing_bytes
+    parts = [f"{missing:,} {one_or_many(missing, 'byte', 'bytes')}"] if missing else []
+    parts += [f"what cannot be read of {counted(lacks.broken, 'capture')}"] if lacks.broken else []
+    parts += [f"the way back of {lacks.one_way}{of_streams}"] if lacks.one_way else []
+    parts += [f"the beginning of {lacks.begun}{of_streams}"] if lacks.begun else []
+    *first, last = parts or [""]
+    return f"{', '.join(first)} and {last}" if first else last
