@@ -67,7 +67,8 @@ def told(capsys: pytest.CaptureFixture[str], *files: Path) -> dict[str, Any]:
     """Returns the JSON summary of a look at captures."""
     capsys.readouterr()
     assert main.main(["look", *map(str, files), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+    summary: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return summary
 
 
 def test_where_bytes_of_the_way_back_are_missing_the_queue_is_not_blamed_first(
