@@ -44,7 +44,7 @@ class IncidentOutcome(StrEnum):
 
 
 WORST_FIRST = ("lost_messages", "stuck_messages", "unacknowledged", "pending", "unknown", "repaired")
-"""The columns by which incidents are ranked wherever they are listed: the first of them that differs decides."""
+"""The columns by which incidents are ranked for people, the most first: the first of them that differs decides."""
 
 SENDER = row(
     address=STRING,

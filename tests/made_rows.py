@@ -12,7 +12,7 @@ import pyarrow as pa
 from bench_nights import BYTES_PER_MESSAGE
 from deltalake import write_deltalake
 
-from jobs.tables import local_commits
+from jobs.tables import delta_commits
 from jobs.tables.layout import DECLARATION
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, DECODED_TABLES, HANDSHAKES, MESSAGES
@@ -191,7 +191,7 @@ def write_night(folder: Path, messages: int, scopes: int, night: range) -> None:
     whole = {STREAMS: streams} | ({} if night.start else {CAPTURES: pl.DataFrame([capture])})
     for table in (*INGESTED, *DECODED_TABLES):
         _append(folder, table, _shaped(table, whole[table]) if table in whole else table.arrow.empty_table())
-        local_commits.set_properties(str(folder / table.name), {DECLARATION: table.fingerprint})
+        delta_commits.set_properties(str(folder / table.name), {DECLARATION: table.fingerprint})
 
 
 def _append(folder: Path, table: Table, rows: pa.Table) -> None:

@@ -15,8 +15,8 @@ from two_taps import split, with_outcome
 
 from jobs.simulator import TRUTH, simulate
 from schemas.ingest import CAPTURES
+from udfs.replay.content import CONTENT
 from udfs.replay.order.apart import captures_apart, find_clocks, undecided
-from udfs.replay.order.content import CONTENT
 
 SECOND = 1_000_000_000
 HOUR = 3_600

@@ -12,7 +12,7 @@ from random_troubles import troubled
 from replay_tables import Replayed, Tables, replay
 from tiers import seeds
 
-from udfs.replay.order.content import MESSAGE
+from udfs.replay.content import MESSAGE
 from udfs.replay.outcomes.plain import SLOT
 
 

@@ -1,6 +1,6 @@
 """Names from captures that are lines, quotes or variables to some reader: all works, and hashed they are gone.
 
-Readers other than Spark find rows by such names in tests/test_local_commits.py.
+Readers other than Spark find rows by such names in tests/test_delta_commits.py.
 """
 
 import random
@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from oracle import summed
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
-from test_local_commits import HOSTILE
+from test_delta_commits import HOSTILE
 from warehouses import config, rows
 
 from jobs.cli.capture_listing import capture_files, stamps

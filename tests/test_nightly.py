@@ -19,7 +19,7 @@ from jobs.cli.capture_listing import stamps
 from jobs.cli.command import Summary
 from jobs.cli.errors import UsageError
 from jobs.cli.summary_text import for_people
-from jobs.commands import decode, in_memory, ingest, nightly
+from jobs.commands import decode, increments, ingest, nightly
 from jobs.commands.headline import NOT_TOLD
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from schemas.history import MESSAGE_HISTORY
@@ -85,7 +85,7 @@ def test_few_captures_and_messages_are_processed_here_though_the_warehouse_is_la
     for number in (1, 0, 2):
         capture = CAPTURES / f"branches_0000{number}.pcap.gz"
         options = config(tmp_path, capture, in_memory_bytes=most)
-        assert in_memory.fit(without_spark(tmp_path), options, stamps([str(capture)])) is bool(most)
+        assert increments.fit(without_spark(tmp_path), options, stamps([str(capture)])) is bool(most)
         nightly.run(spark, options)
     assert all_rows(tmp_path) == all_rows(branches)
 

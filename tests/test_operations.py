@@ -23,7 +23,7 @@ from jobs.cli.config import Config
 from jobs.cli.errors import ConflictError, JobError, UsageError
 from jobs.commands import ingest, maintain, nightly, repair, replay, status
 from jobs.commands.maintain import without_outdated_states
-from jobs.tables import local_commits, local_files, log, publish_lock
+from jobs.tables import delta_commits, log, parquet_files, publish_lock
 from jobs.tables.in_folder import InFolder
 from jobs.tables.layout import DECLARATION
 from jobs.tables.own_tables import require_own
@@ -54,7 +54,7 @@ class Killed(BaseException):
 @contextmanager
 def killed_after(commits: Sequence[str]) -> Iterator[None]:
     """Ends the program when it has committed to each of these tables in turn."""
-    waiting, settle = list(commits), local_commits._settle
+    waiting, settle = list(commits), delta_commits._settle
 
     def killing(place: str, version: int) -> None:
         settle(place, version)
@@ -63,7 +63,7 @@ def killed_after(commits: Sequence[str]) -> Iterator[None]:
             if not waiting:
                 raise Killed
 
-    with pytest.raises(Killed), mock.patch.object(local_commits, "_settle", killing):
+    with pytest.raises(Killed), mock.patch.object(delta_commits, "_settle", killing):
         yield
 
 
@@ -167,7 +167,7 @@ def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
 def test_a_full_disk_is_told_and_the_next_run_is_whole(
     spark: SparkSession, warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = local_files.write_file
+    write = parquet_files.write_file
 
     def full(place: str, table: Table, rows: pa.Table) -> Any:
         if place.endswith(f"/{PACKETS.name}"):
@@ -175,7 +175,7 @@ def test_a_full_disk_is_told_and_the_next_run_is_whole(
         return write(place, table, rows)
 
     with monkeypatch.context() as patch:
-        patch.setattr(local_commits, "write_file", full)
+        patch.setattr(delta_commits, "write_file", full)
         with pytest.raises(OSError, match="No space left"):
             ingest.run(spark, any_config(warehouse, BRANCHES[1]))
     (run,) = status.run(spark, config(warehouse))["runs"]
@@ -204,9 +204,9 @@ def test_a_write_that_meets_another_commit_is_a_conflict(spark: SparkSession, tm
 
     def overtaken(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if other == "fence":
-            local_commits.set_properties(place, {"msmq.fence": "run"})
+            delta_commits.set_properties(place, {"msmq.fence": "run"})
         else:
-            local_commits.write(place, STREAM_GAPS, GAP, lambda **_: None, overwrite=True)
+            delta_commits.write(place, STREAM_GAPS, GAP, lambda **_: None, overwrite=True)
         yield from batches
 
     row = ("late", 1, 2, *[None] * (len(STREAM_GAPS.names) - 3))
@@ -246,7 +246,7 @@ def test_tables_are_derived_once_from_the_same_sources_and_options(tmp_path: Pat
     assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
     tables.replace(STREAM_GAPS, GAP)
     assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
-    local_commits.write(str(tmp_path / SEQUENCES.name), SEQUENCES, nothing, lambda **_: None, overwrite=True)
+    delta_commits.write(str(tmp_path / SEQUENCES.name), SEQUENCES, nothing, lambda **_: None, overwrite=True)
     assert [derived(scope="queue"), derived(scope="queue")] == [True, False]
     with pytest.raises(ConflictError, match="wrote stream_gaps without the publish lock while replay read"):
         derived(lambda: tables.replace(STREAM_GAPS, GAP), scope="session")

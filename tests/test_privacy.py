@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from test_local_commits import HOSTILE
+from test_delta_commits import HOSTILE
 
 from jobs.cli import command
 from jobs.cli.command import Summary

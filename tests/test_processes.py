@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from polars.testing import assert_frame_equal
 
-from jobs.commands import in_memory
+from jobs.commands import increments
 from jobs.engines.in_process import InProcess
 from jobs.engines.processes import cores, run_apart
 from jobs.simulator import CAPTURE_PREFIX, simulate
@@ -60,5 +60,5 @@ def test_captures_that_several_processes_read_give_the_rows_that_one_gives(tmp_p
 
 
 def test_small_captures_are_worth_no_second_process() -> None:
-    assert in_memory.processes(1 << 20) == 1
-    assert in_memory.processes(1 << 30) == cores()
+    assert increments.processes(1 << 20) == 1
+    assert increments.processes(1 << 30) == cores()

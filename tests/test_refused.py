@@ -12,13 +12,13 @@ from typing import Any, cast
 import polars as pl
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
-from test_local_commits import any_rows
+from test_delta_commits import any_rows
 from warehouses import CAPTURES, config, without_spark
 
 from jobs.cli.code_version import VERSION
 from jobs.cli.errors import JobError, UsageError
 from jobs.commands import decode, ingest, maintain, nightly, repair, replay, report, status
-from jobs.tables import local_commits, log, publish_lock
+from jobs.tables import delta_commits, log, publish_lock
 from jobs.tables.layout import DECLARATION
 from jobs.tables.log_files import FOLDER
 from jobs.tables.own_tables import require_own
@@ -39,7 +39,7 @@ def declared_otherwise(*tables: Table) -> Callable[[Path], None]:
 
     def change(warehouse: Path) -> None:
         for table in tables:
-            local_commits.set_properties(str(warehouse / table.name), {DECLARATION: "another"})
+            delta_commits.set_properties(str(warehouse / table.name), {DECLARATION: "another"})
 
     return change
 
@@ -49,7 +49,7 @@ def early(warehouse: Path) -> None:
     shutil.rmtree(warehouse / PACKETS.name)
     columns = tuple(column for column in PACKETS if column.name != "packet_type")
     of_then = replace(PACKETS, columns=columns)
-    local_commits.create(str(warehouse / PACKETS.name), of_then, {DECLARATION: "another"})
+    delta_commits.create(str(warehouse / PACKETS.name), of_then, {DECLARATION: "another"})
 
 
 def with_another_column(warehouse: Path) -> None:
@@ -64,7 +64,7 @@ def newer(warehouse: Path) -> None:
     shutil.copytree(warehouse / STREAMS.name, warehouse / "later")
     for table in (STREAMS, CAPTURES_TABLE):
         later = {"msmq.layout": str(LAYOUT + 1), "msmq.version": "99.1.0"}
-        local_commits.set_properties(str(warehouse / table.name), later)
+        delta_commits.set_properties(str(warehouse / table.name), later)
 
 
 def foreign(warehouse: Path) -> None:
@@ -202,6 +202,6 @@ def test_a_newer_warehouse_is_read_as_long_as_all_columns_are_there(warehouse: P
     newer(warehouse)
     require_own(without_spark(warehouse), reads=(BOOKS,), writes=False)
     early(warehouse)
-    local_commits.set_properties(str(warehouse / PACKETS.name), {"msmq.layout": str(LAYOUT + 1)})
+    delta_commits.set_properties(str(warehouse / PACKETS.name), {"msmq.layout": str(LAYOUT + 1)})
     with pytest.raises(JobError, match=r"use 99\.1\.0"):
         require_own(without_spark(warehouse), reads=(BOOKS,), writes=False)

@@ -15,7 +15,7 @@ from warehouses import CAPTURES, all_rows, config
 
 from jobs.cli.code_version import VERSION
 from jobs.commands import nightly, repair, replay
-from jobs.tables import local_commits
+from jobs.tables import delta_commits
 from schemas.messages import MESSAGES
 from schemas.outcomes import OUTCOMES
 from schemas.replay import SEQUENCES, VERDICTS
@@ -79,7 +79,7 @@ def test_the_versions_of_a_run_are_one_moment(spark: SparkSession, tmp_path: Pat
 
 def test_a_copy_that_was_made_while_a_run_wrote_is_put_right_by_repair(spark: SparkSession, tmp_path: Path) -> None:
     """It has captures of a step that was not ended: they are read again."""
-    made, copied, settle = tmp_path / "made", tmp_path / "copied", local_commits._settle
+    made, copied, settle = tmp_path / "made", tmp_path / "copied", delta_commits._settle
 
     def copying(place: str, version: int) -> None:
         settle(place, version)
@@ -87,7 +87,7 @@ def test_a_copy_that_was_made_while_a_run_wrote_is_put_right_by_repair(spark: Sp
             copytree(made, copied)
 
     nightly.run(spark, config(made, *BRANCHES[:1]))
-    with mock.patch.object(local_commits, "_settle", copying):
+    with mock.patch.object(delta_commits, "_settle", copying):
         nightly.run(spark, config(made, *BRANCHES))
     repair.run(spark, config(copied))
     nightly.run(spark, config(copied, *BRANCHES))

@@ -8,13 +8,13 @@ from random import Random
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from test_local_commits import any_rows
+from test_delta_commits import any_rows
 from warehouses import CAPTURES, all_rows, config, rows, without_spark
 
 from jobs.cli.command import Summary
 from jobs.cli.errors import JobError
-from jobs.commands import in_memory, maintain, nightly, repair, report, status
-from jobs.tables import local_commits, log, publish_lock
+from jobs.commands import increments, maintain, nightly, repair, report, status
+from jobs.tables import delta_commits, log, publish_lock
 from jobs.tables.log import DamagedError
 from jobs.tables.places import open_warehouse
 from jobs.tables.publish_lock import require_whole
@@ -41,7 +41,7 @@ def newest(place: Path) -> Path:
 @pytest.fixture
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A warehouse that two runs wrote without Spark: each a row of four tables. Nothing is due for a checkpoint."""
-    monkeypatch.setattr(local_commits, "_CHECKPOINT_EVERY", 1000)
+    monkeypatch.setattr(delta_commits, "_CHECKPOINT_EVERY", 1000)
     for seed in range(2):
         with publish_lock.hold(without_spark(tmp_path), 3600) as (held, lock):
             for table in (STREAM_GAPS, PACKETS, CAPTURES_TABLE, MESSAGES):
@@ -133,7 +133,7 @@ def test_a_torn_checkpoint_is_named_and_repair_does_without(small: Path, tear: s
     assert counts(small) == dict.fromkeys(("stream_gaps", "packets", "captures", "messages"), 2)
     checkpoint.write_bytes(b"")
     log.entry(place, 0).unlink()  # so the log does not say any more what it held
-    local_commits._opened.clear()  # as in a process of its own
+    delta_commits._opened.clear()  # as in a process of its own
     publish_lock._mend(without_spark(small))
     with pytest.raises(JobError, match=r"/packets cannot be read.* into a new warehouse"):
         without_spark(small).create(PACKETS)
@@ -184,4 +184,4 @@ def test_every_table_of_a_night_is_watched_and_repaired(
     assert len(repair.run(spark, config(warehouse))["undone"]) == 1
     nightly.run(spark, night)
     assert all_rows(warehouse) == whole
-    assert (in_memory.with_few_messages(open_warehouse(spark, night), night).local is None) is is_large
+    assert (increments.with_few_messages(open_warehouse(spark, night), night).local is None) is is_large

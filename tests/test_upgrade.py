@@ -17,7 +17,7 @@ from warehouses import all_rows, config, in_duckdb, without_spark
 
 from jobs.cli.code_version import VERSION
 from jobs.commands import nightly
-from jobs.tables import layout, local_commits
+from jobs.tables import delta_commits, layout
 from schemas.ingest import CAPTURES, STREAM_GAPS
 from schemas.messages import MESSAGES
 from schemas.tables import KEPT
@@ -108,7 +108,7 @@ def test_a_night_that_is_killed_after_any_commit_while_it_upgrades_loses_nothing
     spark: SparkSession, oldest: Path
 ) -> None:
     commits = 0
-    settle = local_commits._settle
+    settle = delta_commits._settle
 
     def counting(place: str, version: int) -> None:
         nonlocal commits
@@ -118,7 +118,7 @@ def test_a_night_that_is_killed_after_any_commit_while_it_upgrades_loses_nothing
             raise Killed
 
     killed_at = 0
-    with mock.patch.object(local_commits, "_settle", counting):
+    with mock.patch.object(delta_commits, "_settle", counting):
         expected = said(nights(spark, oldest, "warehouse", first=False))
         all_commits = commits
         for killed_at in range(1, all_commits + 1):

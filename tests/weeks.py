@@ -13,7 +13,7 @@ from night_truth import STORIES
 from warehouses import derived
 
 from jobs.simulator import demo, simulate
-from jobs.tables import local_commits
+from jobs.tables import delta_commits
 from jobs.tables.layout import DECLARATION
 from schemas.table import Table
 from schemas.tables import TABLES
@@ -43,7 +43,7 @@ def write_empty(warehouse: Path) -> None:
 def _write(warehouse: Path, table: Table, rows: pa.Table) -> None:
     """Creates a table as declared, without its constraints."""
     write_deltalake(str(warehouse / table.name), rows)
-    local_commits.set_properties(str(warehouse / table.name), {DECLARATION: table.fingerprint})
+    delta_commits.set_properties(str(warehouse / table.name), {DECLARATION: table.fingerprint})
 
 
 @cache

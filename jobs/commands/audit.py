@@ -10,7 +10,7 @@ from jobs.cli import code_version
 from jobs.cli.command import Summary
 from jobs.cli.config import Config
 from jobs.cli.logs import progress, warn
-from jobs.commands import in_memory
+from jobs.commands import increments
 from jobs.commands.replay import Replayed, recorded_options, replay_here, write_here
 from jobs.tables.provenance import derive, sources_read
 from jobs.tables.warehouse import Warehouse
@@ -76,7 +76,7 @@ def _compared(there: pl.DataFrame, made: pl.DataFrame) -> tuple[pl.DataFrame, pl
 
 def _why_not(warehouse: Warehouse, config: Config) -> str:
     """Returns why nothing can or need be judged again; an empty text if nothing speaks against it."""
-    if not in_memory.can_judge_all(warehouse):
+    if not increments.can_judge_all(warehouse):
         return "there are more packets than in_memory_messages, or than there is memory for"
     read = sources_read(warehouse, "replay", REPLAYED, **recorded_options(config))
     if not read or warehouse.versions(SOURCES) != read:

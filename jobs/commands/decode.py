@@ -16,7 +16,7 @@ from jobs.cli import code_version
 from jobs.cli.command import Summary
 from jobs.cli.config import Config
 from jobs.cli.logs import progress
-from jobs.commands import in_memory, reconcile
+from jobs.commands import increments, reconcile
 from jobs.commands.summary import decode_summary
 from jobs.engines.on_spark import engine_of
 from jobs.tables.own_tables import require_own
@@ -38,10 +38,10 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse = open_warehouse(spark, config)
     require_own(warehouse)
     warehouse.require(PACKETS, "ingest")
-    with in_memory.hold(warehouse, config) as (locked, lock):
+    with increments.hold(warehouse, config) as (locked, lock):
         step(locked, config)
         lock.end_step()
-        held = in_memory.with_few_messages(locked, config)
+        held = increments.with_few_messages(locked, config)
         reconcile.step(held, reconcile.DECODED)
         return decode_summary(engine_of(held))
 
@@ -66,11 +66,11 @@ def _changed(warehouse: Warehouse, config: Config, read: Mapping[str, int]) -> t
 
     Where nothing tells what went, it returns all packets, and None. Few packets are in this process, many on Spark.
     """
-    most = in_memory.limit(warehouse, config)
+    most = increments.limit(warehouse, config)
     if read and most and (few := warehouse.differences(PACKETS, read[PACKETS.name], PACKETS.names, most)) is not None:
         came, went = few
         return came, went.select(PACKETS.key)
-    if in_memory.has_few_captures(warehouse, config):
+    if increments.has_few_captures(warehouse, config):
         return warehouse.read_local(PACKETS), None
     changes = warehouse.changes(PACKETS, read[PACKETS.name]) if read else None
     return (warehouse.read(PACKETS), None) if changes is None else changes

@@ -17,7 +17,7 @@ from jobs.cli.command import Summary
 from jobs.cli.config import Config
 from jobs.cli.errors import ChangedError, JobError
 from jobs.cli.logs import progress, warn
-from jobs.commands import in_memory, reconcile
+from jobs.commands import increments, reconcile
 from jobs.commands.summary import ingest_summary
 from jobs.engines.on_spark import OnSpark, engine_of
 from jobs.tables.own_tables import require_own
@@ -41,10 +41,10 @@ def run(spark: SparkSession, config: Config) -> Summary:
     files = files_to_read(config)
     warehouse = open_warehouse(spark, config)
     require_own(warehouse, upgrades=True)
-    with in_memory.hold(warehouse, config, stamps(files)) as (locked, lock):
+    with increments.hold(warehouse, config, stamps(files)) as (locked, lock):
         step(locked, config, files)
         lock.end_step()
-        held = in_memory.with_few_messages(locked, config)
+        held = increments.with_few_messages(locked, config)
         reconcile.step(held, reconcile.INGESTED)
         return ingest_summary(engine_of(held), held.place)
 
@@ -85,14 +85,14 @@ def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
     changed = changed_files(ingested.to_dicts(), found, again)
     new = {file: found[file] for file in changed}
     size = sum(stamp.size or 0 for stamp in new.values())
-    engine = OnSpark(warehouse, in_memory.fit(warehouse, config, new), in_memory.processes(size))
+    engine = OnSpark(warehouse, increments.fit(warehouse, config, new), increments.processes(size))
     captures = flow.find_new_captures(engine, changed, config.ingest, again)
     repeated = {row["capture_id"] for row in captures if row["again"]}
     for why in _read_otherwise(ingested.filter(~pl.col("capture_id").is_in(repeated)), config):
         warn(f"ingest: {why}")
     if not captures:
         progress("ingest: nothing new")
-    return New(found, in_memory.increments(warehouse, config, captures))
+    return New(found, increments.increments(warehouse, config, captures))
 
 
 def _read_otherwise(known: pl.DataFrame, config: Config) -> list[str]:
@@ -137,8 +137,8 @@ def take_in(
         also = f", {repeated} of them read before" if repeated else ""
         progress(f"ingest: {len(captures)} new captures{also}, {size / 1e6:.1f} MB")
         read = [row["uri"] for row in captures]
-        fits = 0 < in_memory.limit(warehouse, config) >= size
-        engine = OnSpark(warehouse, fits, in_memory.processes(size))
+        fits = 0 < increments.limit(warehouse, config) >= size
+        engine = OnSpark(warehouse, fits, increments.processes(size))
         try:
             unchanged = partial(_require_unchanged, files, read)
             return flow.ingest(engine, rank(captures), config.ingest, unchanged, ingested_ns)

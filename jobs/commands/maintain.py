@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from jobs.cli.command import Summary
 from jobs.cli.config import Config
 from jobs.cli.logs import progress
-from jobs.commands import audit, in_memory
+from jobs.commands import audit, increments
 from jobs.tables import publish_lock
 from jobs.tables.own_tables import require_own
 from jobs.tables.places import open_warehouse
@@ -47,7 +47,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     require_own(warehouse)
     warehouse.require(CAPTURES, "ingest")
     with publish_lock.hold(warehouse, config.claim_seconds) as (held, lock):
-        small = in_memory.with_few_messages(held, config)
+        small = increments.with_few_messages(held, config)
         found = audit.step(small, config)
         tables = [table for table in TABLES if held.has(table)]
         outdated = checkpoint(without_outdated_states(held.read(INTERNAL_CONNECTIONS), config.state_days))
@@ -55,7 +55,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
         if states:
             held.merge(INTERNAL_CONNECTIONS, outdated, update=True)
         removed, added = 0, 0
-        is_large = not in_memory.can_judge_all(small)
+        is_large = not increments.can_judge_all(small)
         for table in tables:
             before, after = held.optimize(table, sort=is_large)
             removed, added = removed + before, added + after

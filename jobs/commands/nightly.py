@@ -13,7 +13,7 @@ from jobs.cli.config import Config
 from jobs.cli.logs import step
 from jobs.cli.names import Names
 from jobs.cli.spark_session import StartingSession, open_session, starts_own_jvm
-from jobs.commands import decode, in_memory, ingest, naming, reconcile, replay, report, unchanged_run
+from jobs.commands import decode, increments, ingest, naming, reconcile, replay, report, unchanged_run
 from jobs.commands.record_run import Run, record
 from jobs.commands.summary import summary, with_names
 from jobs.engines.on_spark import engine_of
@@ -36,7 +36,7 @@ def _night(spark: SparkSession, config: Config, files: Mapping[str, Stamp]) -> t
     warehouse = open_warehouse(spark, config)
     require_own(warehouse, upgrades=True)
     starting = spark if isinstance(spark, StartingSession) else None
-    with in_memory.hold(warehouse, config, files) as (held, lock):
+    with increments.hold(warehouse, config, files) as (held, lock):
         with step("ingest", 1 if starting else 2, _STEPS):
             new = ingest.find_new(held, config, list(files))
             first, *others = new.increments or [()]
@@ -80,7 +80,7 @@ def _derive(held: Warehouse, config: Config, end_step: Callable[[], None], of: s
     with step(f"decode{of}", 3, _STEPS):
         decode.step(held, config)
         end_step()
-    replayed = in_memory.with_few_messages(held, config)
+    replayed = increments.with_few_messages(held, config)
     if replayed.local is not None:
         with step(f"replay{of}", 4, _STEPS):
             replay.step(replayed, config)
@@ -118,7 +118,7 @@ def _start(config: Config, files: Mapping[str, Stamp]) -> SparkSession:
     name, warehouse = "msmq-replay nightly", open_warehouse(None, config)
     if not warehouse.needs_spark:
         require_own(warehouse, upgrades=True)
-        if starts_own_jvm() and in_memory.needs_no_tasks(warehouse, config, files):
+        if starts_own_jvm() and increments.needs_no_tasks(warehouse, config, files):
             return cast(SparkSession, StartingSession(name, verbose=config.verbose))
     with step(STARTING, 1, _STEPS):
         return open_session(name, verbose=config.verbose)

@@ -16,7 +16,7 @@ from jobs.cli.capture_listing import files_if_any, stamps
 from jobs.cli.command import Summary
 from jobs.cli.config import Config
 from jobs.cli.names import Names
-from jobs.commands import decode, in_memory, ingest, naming, reconcile, replay
+from jobs.commands import decode, increments, ingest, naming, reconcile, replay
 from jobs.commands.record_run import Run, record
 from jobs.commands.summary import summary
 from jobs.engines.on_spark import engine_of
@@ -33,12 +33,12 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse.require(CAPTURES, "ingest")
     warehouse.require(PACKETS, "ingest")
     files = files_if_any(config.captures)
-    with in_memory.hold(warehouse, config, stamps(files), mends=True, takes_over=config.take_over) as (locked, lock):
+    with increments.hold(warehouse, config, stamps(files), mends=True, takes_over=config.take_over) as (locked, lock):
         many = ingest.step(locked, config, files)
         lock.end_step()
         derived = {"decode": decode.step(locked, config)}
         lock.end_step()
-        held = in_memory.with_few_messages(locked, config)
+        held = increments.with_few_messages(locked, config)
         derived |= {"replay": replay.step(held, config), "books": reconcile.step(held)}
         if any(derived.values()) or config.names_file or not all(map(held.has, NAMES)):  # else names would be lost
             derived["names"] = naming.step(held, Names.read(config.names_file))

@@ -18,7 +18,7 @@ from jobs.cli.config import Config
 from jobs.cli.logs import progress
 from jobs.cli.names import Names
 from jobs.cli.spark_session import FOR_NARROW_ROWS, session_settings
-from jobs.commands import in_memory, naming, reconcile
+from jobs.commands import increments, naming, reconcile
 from jobs.commands.record_run import Run, record
 from jobs.commands.summary import replay_summary, with_names
 from jobs.engines.in_process import InProcess
@@ -42,8 +42,8 @@ from udfs.replay.fitness.gaps import OF_VERDICTS
 from udfs.replay.flow import Options, replay
 from udfs.replay.order.conversations import unite
 from udfs.replay.order.sources import SOURCES, read_sources
-from udfs.replay.settled.cuts import TooManyToJudge
 from udfs.replay.settled.flow import LastReplay
+from udfs.replay.settled.resume_points import TooManyToJudge
 
 
 def run(spark: SparkSession, config: Config) -> Summary:
@@ -52,8 +52,8 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse = open_warehouse(spark, config)
     require_own(warehouse, reads=SOURCES)
     warehouse.require(MESSAGES, "decode")
-    with in_memory.hold(warehouse, config) as (locked, lock):
-        held = in_memory.with_few_messages(locked, config)
+    with increments.hold(warehouse, config) as (locked, lock):
+        held = increments.with_few_messages(locked, config)
         step(held, config)
         reconcile.step(held)
         naming.step(held, names)
@@ -106,7 +106,7 @@ class LastInWarehouse(NamedTuple):
 
 def _replay_in_memory(warehouse: Warehouse, memory: Memory, config: Config, read: Mapping[str, int]) -> bool:
     """Replays in this process, unless more messages are to be judged than it has the memory for; returns whether."""
-    if not (read or in_memory.can_judge_all(warehouse)):
+    if not (read or increments.can_judge_all(warehouse)):
         return False
     try:
         write_here(warehouse, replay_here(warehouse, config, LastInWarehouse(warehouse, read) if read else None))

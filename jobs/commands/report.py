@@ -12,7 +12,7 @@ from jobs.cli.errors import JobError, UsageError
 from jobs.cli.logs import progress, warn
 from jobs.cli.names import Names
 from jobs.cli.text_files import exists, read_text, write_text
-from jobs.commands import in_memory, page
+from jobs.commands import increments, page
 from jobs.engines.on_spark import engine_of
 from jobs.report_page import arrange
 from jobs.report_page.render import files, render
@@ -45,7 +45,7 @@ def run(spark: SparkSession, config: Config) -> Summary:
     place = destination(warehouse, config)
     if place is None:
         raise UsageError("Say where the report goes: --out FILE. Registered tables have no folder for it.")
-    step(in_memory.with_few_messages(warehouse, config), config)
+    step(increments.with_few_messages(warehouse, config), config)
     return {"report": place}
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from jobs.cli.errors import JobError
 from jobs.cli.logs import warn
 from jobs.tables import log
-from jobs.tables.local_files import sync
 from jobs.tables.lock_state import LockState
 from jobs.tables.log_files import FOLDER, LAST_CHECKPOINT, version_of
+from jobs.tables.parquet_files import sync
 
 _ENDING = ".damaged"
 _UNCOMMITTED = ".json#"

@@ -19,13 +19,13 @@ from pyspark.sql.types import StructType
 
 from jobs.cli.errors import first_line
 from jobs.cli.logs import progress
-from jobs.tables import damage, local_commits, log
+from jobs.tables import damage, delta_commits, log
 from jobs.tables.declared import path_in, properties
 from jobs.tables.gone import Gone, from_offsets, with_values
 from jobs.tables.layout import constraints
-from jobs.tables.local_files import About, count_rows, read_files, scan
 from jobs.tables.log import Commit
 from jobs.tables.mirror import fetch
+from jobs.tables.parquet_files import About, count_rows, read_files, scan
 from jobs.tables.running import NAME, Mark
 from jobs.tables.spark_rows import NO_GLOB, checkpoint, with_columns_of
 from jobs.tables.warehouse import Rows, Warehouse, as_polars, columns_of
@@ -54,13 +54,13 @@ class InFolder(Warehouse):
         return False
 
     def properties(self, table: Table) -> Mapping[str, str]:
-        return local_commits.read_properties(self._at(table))
+        return delta_commits.read_properties(self._at(table))
 
     def columns(self, table: Table) -> StructType:
-        return local_commits.read_columns(self._at(table))
+        return delta_commits.read_columns(self._at(table))
 
     def _add_columns(self, table: Table, columns: Sequence[Column]) -> None:
-        local_commits.add_columns(self._at(table), table, [column.name for column in columns])
+        delta_commits.add_columns(self._at(table), table, [column.name for column in columns])
 
     def _replace_checks(self, table: Table, checks: Mapping[str, str]) -> None:
         if checks:
@@ -68,13 +68,13 @@ class InFolder(Warehouse):
 
     def _create(self, table: Table, *, exists: bool) -> None:
         self.check_lock()
-        local_commits.create(self._at(table), table, properties(table), again=exists)
+        delta_commits.create(self._at(table), table, properties(table), again=exists)
 
     def set_properties(self, table: Table, pairs: Mapping[str, str], *, by: str = "") -> None:
-        local_commits.set_properties(self._at(table), pairs, by)
+        delta_commits.set_properties(self._at(table), pairs, by)
 
     def read(self, table: Table, *columns: str) -> DataFrame:
-        return self._read_files(table, local_commits.about_files(self._at(table)), columns)
+        return self._read_files(table, delta_commits.about_files(self._at(table)), columns)
 
     def _read_files(self, table: Table, files: Mapping[str, About], columns: Sequence[str] = ()) -> DataFrame:
         """Returns the rows of files of a table, for Spark to read: Delta would find them by a query each time."""
@@ -85,14 +85,14 @@ class InFolder(Warehouse):
         return self.spark.read.schema(table.spark).option(NO_GLOB, "false").parquet(*files)
 
     def count(self, table: Table) -> int | None:
-        return local_commits.count(self._at(table))
+        return delta_commits.count(self._at(table))
 
     def _read_columns(self, table: Table, schema: pa.Schema) -> pl.DataFrame:
         reader = read_files if self.local is None else partial(self.local.read_columns, table.name)
         return reader(self._files(table), schema)
 
     def read_if_small(self, table: Table, most: int, *columns: str) -> pl.DataFrame | None:
-        if local_commits.size(self._at(table)) > most:
+        if delta_commits.size(self._at(table)) > most:
             return None
         return read_files(self._files(table), columns_of(table, columns or table.names))
 
@@ -111,7 +111,7 @@ class InFolder(Warehouse):
         """
         try:
             same = log.last_with_rows_of(version, self.commits(table))
-            changed = local_commits.changed_files(self._at(table), same)
+            changed = delta_commits.changed_files(self._at(table), same)
             more, fewer = (sum(about.size for about in files.values()) for files in changed)
             if most is not None and more - fewer > most:
                 return None
@@ -126,7 +126,7 @@ class InFolder(Warehouse):
         """Reads only files that are in one of both versions, as `differences` does."""
         try:
             same = log.last_with_rows_of(version, self.commits(table))
-            added, removed = local_commits.changed_files(self._at(table), same)
+            added, removed = delta_commits.changed_files(self._at(table), same)
             self._require(table, {**added, **removed})
         except OSError as error:
             progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
@@ -180,10 +180,10 @@ class InFolder(Warehouse):
         self._delete(table, from_offsets(as_polars(stale), table))
 
     def restore(self, table: Table, version: int) -> None:
-        local_commits.restore(self._at(table), version, self.check_lock)
+        delta_commits.restore(self._at(table), version, self.check_lock)
 
     def checkpoint(self, table: Table) -> None:
-        local_commits.checkpoint(self._at(table))
+        delta_commits.checkpoint(self._at(table))
 
     def shorten_log(self, table: Table) -> None:
         damage.shorten(self._at(table))
@@ -207,7 +207,7 @@ class InFolder(Warehouse):
 
     def _files(self, table: Table) -> list[str]:
         """Returns the Parquet files that hold the rows of a table."""
-        return local_commits.files(self._at(table))
+        return delta_commits.files(self._at(table))
 
     def _keys_near(self, table: Table, near: pl.DataFrame) -> pl.DataFrame:
         """Returns the keys of a table that share the first column with one of few rows."""
@@ -216,12 +216,12 @@ class InFolder(Warehouse):
 
     def _write(self, table: Table, rows: Rows, *, overwrite: bool = False) -> None:
         rows = rows if isinstance(rows, pl.DataFrame) else with_columns_of(table, rows)
-        local_commits.write(self._at(table), table, rows, self.check_lock, overwrite=overwrite)
+        delta_commits.write(self._at(table), table, rows, self.check_lock, overwrite=overwrite)
 
     def _delete(self, table: Table, gone: Gone, rows: pl.DataFrame | None = None) -> None:
         """Deletes the rows that are gone, and appends others, in one commit."""
         others = schema_of(table.arrow).to_frame() if rows is None else rows
-        local_commits.replace_rows(self._at(table), table, gone, others, self.check_lock)
+        delta_commits.replace_rows(self._at(table), table, gone, others, self.check_lock)
 
 
 def _without_known(rows: DataFrame, known: DataFrame, table: Table) -> DataFrame:

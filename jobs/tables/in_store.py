@@ -14,8 +14,8 @@ from jobs.cli.errors import JobError, first_line
 from jobs.cli.spark_session import is_local
 from jobs.tables.declared import identifier, path_in
 from jobs.tables.in_folder import InFolder
-from jobs.tables.local_files import About
 from jobs.tables.mirror import Mirror, Store, mirror_of
+from jobs.tables.parquet_files import About
 from jobs.tables.running import Mark
 from jobs.tables.store_files import File, read_in_tasks
 from jobs.tables.warehouse import columns_of

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.tables.local_files import about_file, in_files, new_name, scan_parquet, write_parquet
+from jobs.tables.parquet_files import about_file, in_files, new_name, scan_parquet, write_parquet
 from jobs.tables.tasks import map_arrow, tasks
 from schemas.table import Table
 from udfs.capture import stores

@@ -21,8 +21,8 @@ from jobs.cli.logs import progress
 from jobs.cli.spark_session import session_settings
 from jobs.tables.declared import POLL_S, Guard, identifier, naming_conflicts, path_in
 from jobs.tables.layout import DECLARATION, maker, marks, plan
-from jobs.tables.local_files import read_files
 from jobs.tables.log import Commit, rows_version
+from jobs.tables.parquet_files import read_files
 from jobs.tables.running import Mark
 from jobs.tables.spark_rows import checkpoint, collect, to_spark
 from schemas.table import Column, Table

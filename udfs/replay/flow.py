@@ -22,8 +22,8 @@ from udfs.replay.order.inputs import Inputs, pair, read_inputs, watch
 from udfs.replay.outcomes.flow import OutcomeSums, add_up, find_fates, find_transactions
 from udfs.replay.outcomes.history import tell_history
 from udfs.replay.outcomes.tallies import merge_tallies, tally
-from udfs.replay.settled.cuts import tally_rows
 from udfs.replay.settled.flow import LastReplay, find_settled
+from udfs.replay.settled.resume_points import tally_rows
 from udfs.replay.settled.retold import retell
 from udfs.replay.verdicts.flow import AddStates, judge_messages
 

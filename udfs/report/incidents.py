@@ -23,7 +23,7 @@ _IS_UNREPAIRED = pl.col("outcome") != IncidentOutcome.REPAIRED.value
 
 
 def worst_incidents(incidents: pl.DataFrame, limit: int) -> pl.DataFrame:
-    """Returns the `limit` worst incidents: those WORST_FIRST, then those that are not over.
+    """Returns the `limit` worst incidents in their order: WORST_FIRST, then those that are not over.
 
     `began_ns` and `ended_ns` replace the times, those of senders, too.
     """

@@ -19,9 +19,9 @@ from udfs.frames.columns import (
     signed,
 )
 from udfs.frames.derivation import derives
+from udfs.replay.content import MESSAGE
 from udfs.replay.findings.finding import Message
 from udfs.replay.findings.on_messages import CHOSEN, choose_messages
-from udfs.replay.order.content import MESSAGE
 from udfs.replay.order.scopes import SENDER_THERE
 from udfs.replay.outcomes.missing_acks import LOOKED_AT
 from udfs.replay.outcomes.plain import SLOT

@@ -13,6 +13,7 @@ from schemas.wire import (
     RESEND_INTERVALS_S,
     MessageClass,
 )
+from udfs.replay.content import differs_from
 from udfs.replay.findings.final_acks import TIME_OUTS, advice_on, reason_of
 from udfs.replay.findings.finding import Found, Role, Rule
 from udfs.replay.order.watched import is_overdue
@@ -24,7 +25,7 @@ _OTHER_IDENTITY = "the sender was restored from a backup, or another machine use
 _ACCEPTED, _ACKNOWLEDGED, _FINAL = (pl.col(name) for name in ("accepted", "acknowledged", "final_ack_class"))
 _IS_FIRST_ARRIVAL = pl.col("previous_arrival").is_null()
 """Nothing with its number and content came before."""
-_DIFFERS = (pl.col("original_hash") != pl.col("content_hash")).fill_null(value=False)
+_DIFFERS = differs_from("original_hash")
 """Another content was accepted under its number."""
 _IS_CONTRADICTED = pl.col("evidence") == Evidence.CONTRADICTED.value
 _IS_SEEN_ANSWERED = _ACCEPTED & pl.col("answers_whole")

@@ -10,7 +10,7 @@ import polars as pl
 
 from udfs.frames.columns import CAPTURES_OF_PAIR, PLACE, address_of_stream, nanoseconds, number_of
 from udfs.frames.derivation import derives
-from udfs.replay.order.content import CONTENT
+from udfs.replay.content import CONTENT
 from udfs.replay.order.copies import first_of_linked
 
 _LONGEST_NS = 3_600_000_000_000

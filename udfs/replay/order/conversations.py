@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple
 from schemas.table import BOOL, LONG, STRING, row
 from udfs.frames.columns import CAPTURES_OF_PAIR, PLACE
 from udfs.frames.engine import Engine, T
+from udfs.replay.content import CONTENT
 from udfs.replay.order.apart import find_clocks, undecided
 from udfs.replay.order.clocks import (
     disputed_in_scopes,
@@ -19,7 +20,6 @@ from udfs.replay.order.clocks import (
     times_of_streams,
     with_steps_undone,
 )
-from udfs.replay.order.content import CONTENT
 from udfs.replay.order.copies import alike, likely_streams, not_too_many, number_packets, same_packets
 from udfs.replay.order.coverage import unread_ranges
 from udfs.replay.order.offsets import find_neighbours, find_offsets, find_shared_streams

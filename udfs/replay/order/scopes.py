@@ -6,7 +6,7 @@ from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS, Scope
 from udfs.frames.columns import count, signed
 from udfs.frames.derivation import Frame, Frames, derives
-from udfs.replay.order.content import CONTENT
+from udfs.replay.content import CONTENT
 from udfs.replay.order.ends import passes_through, receiver_is_unknown
 
 FLOW_KEY = ("stream_id", "source_queue_manager", "queue_manager_address", "destination_queue")

@@ -7,7 +7,7 @@ import polars as pl
 from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, NOT_READ_SINCE, READABLE, DeliveredBy, Outcome, count_column
 from udfs.frames.columns import ACK_PAIR, SPAN, are_in, count_if, unsigned
 from udfs.frames.derivation import derives
-from udfs.replay.order.content import MESSAGE
+from udfs.replay.content import MESSAGE
 from udfs.replay.outcomes.plain import SLOT, with_receiver
 
 COUNTED = (*(count_column(outcome) for outcome in Outcome), "confirmed", "stuck_messages", "delivered_arrivals")

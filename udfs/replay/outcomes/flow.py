@@ -11,8 +11,8 @@ from schemas.replay import Scope
 from udfs.frames.columns import ACK_PAIR, PLACE
 from udfs.frames.derivation import Frames, derives
 from udfs.frames.engine import Engine, T
+from udfs.replay.content import MESSAGE
 from udfs.replay.kept import Settled
-from udfs.replay.order.content import MESSAGE
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.inputs import Inputs
 from udfs.replay.outcomes.arrivals import FALLING

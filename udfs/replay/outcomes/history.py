@@ -7,7 +7,7 @@ from schemas.outcomes import FATE_OF, Fate, Outcome
 from udfs.frames.columns import SEQUENCE, address_of_stream, address_reached, count, count_if
 from udfs.frames.derivation import derives
 from udfs.frames.tables import with_columns_of
-from udfs.replay.order.content import MESSAGE
+from udfs.replay.content import MESSAGE
 from udfs.replay.outcomes.plain import SLOT, with_receiver
 
 _KEY = (*SLOT, *MESSAGE)

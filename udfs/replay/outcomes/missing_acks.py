@@ -6,8 +6,8 @@ from schemas.replay import Evidence
 from schemas.wire import LATEST_ORDER_ACK_NS
 from udfs.frames.columns import ACK_PAIR, PLACE, unsigned
 from udfs.frames.derivation import derives
+from udfs.replay.content import MESSAGE
 from udfs.replay.order.acks import select_order_acks
-from udfs.replay.order.content import MESSAGE
 from udfs.replay.order.scopes import SENDER_THERE
 from udfs.replay.order.watched import is_overdue
 from udfs.replay.outcomes.plain import SLOT, is_late, with_receiver

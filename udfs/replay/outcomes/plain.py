@@ -10,7 +10,7 @@ from schemas.replay import Evidence, Verdict
 from schemas.wire import LATEST_ORDER_ACK_MS, NEGATIVE_CLASS, QUEUED_CLASS
 from udfs.frames.columns import PLACE, SEQUENCE, address_reached
 from udfs.frames.derivation import derives
-from udfs.replay.order.content import MESSAGE
+from udfs.replay.content import MESSAGE
 
 SLOT = (*SEQUENCE, "tx_sequence_number")
 TALLIED = (

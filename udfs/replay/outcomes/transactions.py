@@ -19,7 +19,7 @@ from udfs.frames.columns import (
     tx_sequence,
 )
 from udfs.frames.derivation import Frames, derives
-from udfs.replay.order.content import MESSAGE
+from udfs.replay.content import MESSAGE
 from udfs.replay.outcomes.plain import SLOT
 
 TRANSACTION_ID = ("source_queue_manager", "tx_transaction_id")

@@ -5,7 +5,7 @@ import polars as pl
 from schemas.wire import LATEST_ORDER_ACK_NS
 from udfs.frames.columns import PLACE, SEQUENCE, SPAN, are_in, null, row_key, signed
 from udfs.frames.derivation import Frames, derives
-from udfs.replay.order.content import MESSAGE
+from udfs.replay.content import MESSAGE
 from udfs.replay.outcomes.arrivals import ARRIVAL
 from udfs.replay.outcomes.counts import count_slots, plain_arrivals
 from udfs.replay.outcomes.plain import SLOT, TALLIED, is_plain

@@ -1,4 +1,4 @@
-"""Finds what the last replay settled, so that only the rest of each scope is judged (`udfs.replay.settled.cuts`)."""
+"""Finds what the last replay settled, so that only the rest of each scope is judged (`settled.resume_points`)."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ from udfs.replay.order.scopes import TRANSACTIONAL
 from udfs.replay.order.sources import COLUMNS
 from udfs.replay.outcomes.counts import COUNT_KEY, sum_outcomes
 from udfs.replay.outcomes.transactions import TRANSACTION_ID
-from udfs.replay.settled.cuts import TooManyToJudge, read_tallies, settle
+from udfs.replay.settled.resume_points import TooManyToJudge, read_tallies, settle
 from udfs.replay.settled.touched import Now, find_touched
 from udfs.replay.witness import with_keys
 

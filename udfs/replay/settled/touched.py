@@ -1,4 +1,4 @@
-"""Finds what the changes of the sources since the last replay touch (`udfs.replay.settled.cuts`)."""
+"""Finds what the changes of the sources since the last replay touch (`udfs.replay.settled.resume_points`)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,8 @@ import polars as pl
 from schemas.replay import VERDICTS, Evidence, Reason, Verdict
 from udfs.frames.columns import PLACE, are_in, quotient, timestamp, tx_sequence, unsigned
 from udfs.frames.derivation import derives
+from udfs.replay.content import content_hashes
 from udfs.replay.order.clocks import with_recorded
-from udfs.replay.order.content import content_hashes
 from udfs.replay.order.marks import BEFORE, STREAM
 from udfs.replay.order.scopes import ASKS_FOR_FINAL_ACK, FLOW_KEY, with_flow
 

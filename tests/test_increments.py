@@ -8,14 +8,14 @@ from random import Random
 from unittest import mock
 
 import pytest
-from test_local_commits import any_rows
+from test_delta_commits import any_rows
 from warehouses import without_spark
 
 from jobs.cli import capture_listing
 from jobs.cli.capture_listing import stamps
 from jobs.cli.config import Config
-from jobs.commands import in_memory
-from jobs.tables import local_commits
+from jobs.commands import increments
+from jobs.tables import delta_commits
 from jobs.tables.places import open_warehouse
 from schemas.ingest import PACKETS
 from udfs.capture.files import content_bytes
@@ -34,7 +34,7 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def limit_of(config: Config) -> int:
     """How many bytes of captures are read at a time into the tables that the options name."""
-    return in_memory.limit(open_warehouse(None, config), config)
+    return increments.limit(open_warehouse(None, config), config)
 
 
 @pytest.mark.usefixtures("container")
@@ -65,9 +65,9 @@ def test_increments_fit_in_memory(warehouse: str, most: int, parts: list[list[in
     captures = [{"capture": one, "content_bytes": size} for one, size in sizes.items()]
     config = Config(warehouse=warehouse, in_memory_bytes=most)
     held = open_warehouse(None, config)
-    found = in_memory.increments(held, config, captures)
+    found = increments.increments(held, config, captures)
     assert [[one["capture"] for one in part] for part in found] == parts
-    assert in_memory.increments(held, config, []) == []
+    assert increments.increments(held, config, []) == []
 
 
 def test_a_container_may_have_no_limit_or_be_tiny(container: Path) -> None:
@@ -84,10 +84,10 @@ def test_few_messages_are_held_though_the_captures_are_many(tmp_path: Path) -> N
     """A replay needs no bytes of packets; of those that are settled it needs less than of others."""
     warehouse = without_spark(tmp_path)
     place = str(tmp_path / PACKETS.name)
-    local_commits.create(place, PACKETS, {})
-    local_commits.write(place, PACKETS, any_rows(Random(1), PACKETS, 5), lambda **_: None)
+    delta_commits.create(place, PACKETS, {})
+    delta_commits.write(place, PACKETS, any_rows(Random(1), PACKETS, 5), lambda **_: None)
     for most in (0, 1, 2, 5):
-        held = in_memory.with_few_messages(warehouse, Config(in_memory_bytes=0, in_memory_messages=most))
+        held = increments.with_few_messages(warehouse, Config(in_memory_bytes=0, in_memory_messages=most))
         assert (held.local is not None) is (most > 1)
 
 

@@ -1,4 +1,7 @@
-"""Decides what tells messages apart: two arrivals with equal MESSAGE are one message that was sent again."""
+"""Decides what tells messages apart: two arrivals with equal MESSAGE are one message that was sent again.
+
+A message whose number was accepted with another content differs from it, and is no duplicate.
+"""
 
 import numpy as np
 import polars as pl
@@ -24,6 +27,11 @@ MESSAGE = ("source_queue_manager", "message_id", "content_hash")
 """The columns that tell apart messages with one sequence number: `content_hash` is a hash of their CONTENT."""
 _HASHED_AT_ONCE = 1 << 14
 """Messages whose content is held as text."""
+
+
+def differs_from(accepted_hash: str) -> pl.Expr:
+    """Returns whether the content differs from the accepted one, whose hash a column has; null is none accepted."""
+    return (pl.col(accepted_hash) != pl.col("content_hash")).fill_null(value=False)
 
 
 def content_hashes(messages: pl.DataFrame) -> pl.Series:

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from table_frames import sorted_rows
 
 from jobs.cli.errors import ConflictError, JobError
-from jobs.tables import local_commits, log
+from jobs.tables import delta_commits, log
 from jobs.tables.declared import CheckLock
 from jobs.tables.in_folder import InFolder
 from jobs.tables.spark_rows import collect, to_spark
@@ -93,19 +93,19 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path, table: Table) -> Non
     assert [(of.name, of.metadata["comment"]) for of in made.schema().fields] == [(of.name, of.comment) for of in table]
     first, more, other = (any_rows(draw, table, many) for many in (5, 3, 4))
     for rows, overwrite, expected in ((first, False, [first]), (more, False, [first, more]), (other, True, [other])):
-        local_commits.write(place, table, rows, held, overwrite=overwrite)
+        delta_commits.write(place, table, rows, held, overwrite=overwrite)
         whole = pl.concat(expected)
-        assert sorted_rows(local_commits.read(place, schema)) == sorted_rows(whole)
+        assert sorted_rows(delta_commits.read(place, schema)) == sorted_rows(whole)
         assert sorted_rows(to_frame(DeltaTable(place).to_pyarrow_table().select(table.names))) == sorted_rows(whole)
     assert log.versions(place) == [3, 2, 1, 0]
     assert [commit.operation for commit in log.commits(place)] == ["WRITE"] * 3 + ["CREATE TABLE"]
-    assert local_commits.read_properties(place) == DeltaTable(place).metadata().configuration
+    assert delta_commits.read_properties(place) == DeltaTable(place).metadata().configuration
 
 
 def test_statistics_are_the_least_and_greatest_values(tmp_path: Path) -> None:
     rows = any_rows(Random(1), VERDICTS, 20)
     place = created(None, tmp_path, VERDICTS)
-    local_commits.write(place, VERDICTS, rows, held)
+    delta_commits.write(place, VERDICTS, rows, held)
     (stats,) = (json.loads(action["add"]["stats"]) for action in lines(place, 1) if "add" in action)
     assert stats["numRecords"] == 20
     assert list(stats["minValues"]) == list(VERDICTS.statistics_columns)
@@ -129,12 +129,12 @@ def test_a_version_is_committed_once(tmp_path: Path) -> None:
 
     def meanwhile(**_: bool) -> None:
         for _number in renewals:
-            local_commits.set_properties(place, {"msmq.fence": "other"})
+            delta_commits.set_properties(place, {"msmq.fence": "other"})
 
-    local_commits.write(place, STREAM_GAPS, rows, meanwhile)
+    delta_commits.write(place, STREAM_GAPS, rows, meanwhile)
     assert log.versions(place) == [2, 1, 0]
-    assert local_commits.read_properties(place)["msmq.fence"] == "other"
-    assert sorted_rows(local_commits.read(place, STREAM_GAPS.arrow)) == sorted_rows(rows)
+    assert delta_commits.read_properties(place)["msmq.fence"] == "other"
+    assert sorted_rows(delta_commits.read(place, STREAM_GAPS.arrow)) == sorted_rows(rows)
 
 
 def test_a_run_that_was_taken_for_dead_commits_nothing(tmp_path: Path) -> None:
@@ -143,13 +143,13 @@ def test_a_run_that_was_taken_for_dead_commits_nothing(tmp_path: Path) -> None:
     rows = any_rows(Random(3), STREAM_GAPS, 2)
 
     def fenced() -> CheckLock:
-        checks = iter([lambda: local_commits.set_properties(place, {"msmq.fence": "other"})])
+        checks = iter([lambda: delta_commits.set_properties(place, {"msmq.fence": "other"})])
         return lambda **_: (next(checks, lost)(), None)[1]
 
     for check in (lost, fenced()):
         with pytest.raises(ConflictError, match="took this one for dead"):
-            local_commits.write(place, STREAM_GAPS, rows, check)
-    assert sorted_rows(local_commits.read(place, STREAM_GAPS.arrow)) == []
+            delta_commits.write(place, STREAM_GAPS, rows, check)
+    assert sorted_rows(delta_commits.read(place, STREAM_GAPS.arrow)) == []
 
 
 def test_a_restore_puts_rows_back(tmp_path: Path) -> None:
@@ -157,18 +157,18 @@ def test_a_restore_puts_rows_back(tmp_path: Path) -> None:
     place, schema = created(None, tmp_path, STREAM_GAPS), STREAM_GAPS.arrow
     first, more, other = (any_rows(Random(seed), STREAM_GAPS, 3) for seed in (9, 10, 11))
     for rows, overwrite in ((first, False), (more, False), (other, True)):
-        local_commits.write(place, STREAM_GAPS, rows, held, overwrite=overwrite)
-    local_commits.restore(place, 1, held)
-    assert sorted_rows(local_commits.read(place, schema)) == sorted_rows(first)
+        delta_commits.write(place, STREAM_GAPS, rows, held, overwrite=overwrite)
+    delta_commits.restore(place, 1, held)
+    assert sorted_rows(delta_commits.read(place, schema)) == sorted_rows(first)
     assert to_frame(DeltaTable(place).to_pyarrow_table()).equals(first)
-    local_commits.restore(place, 0, held)
-    assert sorted_rows(local_commits.read(place, schema)) == []
+    delta_commits.restore(place, 0, held)
+    assert sorted_rows(delta_commits.read(place, schema)) == []
     with pytest.raises(ConflictError, match="took this one for dead"):
-        local_commits.restore(place, 1, lost)
+        delta_commits.restore(place, 1, lost)
     for file in Path(place).glob("*.parquet"):
         file.unlink()
     with pytest.raises(JobError, match="cannot be committed to"):
-        local_commits.restore(place, 3, held)
+        delta_commits.restore(place, 3, held)
     assert log.versions(place)[0] == 5
 
 
@@ -178,7 +178,7 @@ def test_constraints_hold(tmp_path: Path, column: str, value: str | None) -> Non
     rows = any_rows(Random(4), VERDICTS, 3)
     wrong = rows.with_columns(pl.lit(value, pl.String).alias(column))
     with pytest.raises(JobError, match=f"A row of verdicts has (no|a) {column}"):
-        local_commits.write(place, VERDICTS, wrong, held)
+        delta_commits.write(place, VERDICTS, wrong, held)
     assert log.versions(place) == [0]
 
 
@@ -189,8 +189,8 @@ def test_a_log_is_read_from_a_checkpoint_on(tmp_path: Path) -> None:
 
     def append(rows: int) -> set[int]:
         for seed in range(rows):
-            local_commits.write(place, STREAM_GAPS, any_rows(Random(seed), STREAM_GAPS, 1), held)
-        assert DeltaTable(place).to_pyarrow_table().num_rows == local_commits.count(place) == log.versions(place)[0]
+            delta_commits.write(place, STREAM_GAPS, any_rows(Random(seed), STREAM_GAPS, 1), held)
+        assert DeltaTable(place).to_pyarrow_table().num_rows == delta_commits.count(place) == log.versions(place)[0]
         return {int(one.name[:20]) for one in entries.glob("*.checkpoint.parquet")}
 
     assert append(9) == set()
@@ -201,8 +201,8 @@ def test_a_log_is_read_from_a_checkpoint_on(tmp_path: Path) -> None:
             os.utime(entry, (0, 0))
     assert append(1) == {10, 20}
     assert log.versions(place) == [*range(20, 9, -1)]
-    local_commits.restore(place, 19, held)
-    assert local_commits.count(place) == 19
+    delta_commits.restore(place, 19, held)
+    assert delta_commits.count(place) == 19
 
 
 def test_a_table_that_it_cannot_write_is_refused_and_named(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     assert log.versions(created(None, begun.parent, STREAM_GAPS)) == [0]
     other.mkdir(parents=True)
     (other / "notes.txt").touch()
-    local_commits.create(str(other), STREAM_GAPS, {})
+    delta_commits.create(str(other), STREAM_GAPS, {})
     assert log.versions(str(other)) == []
 
 
@@ -240,9 +240,9 @@ def test_a_commit_is_never_made_after_another_than_was_read(tmp_path: Path) -> N
     """Not even an append, which delta-rs could put behind any other commit."""
     place = created(None, tmp_path, STREAM_GAPS)
     read = DeltaTable(place)
-    local_commits.write(place, STREAM_GAPS, any_rows(Random(2), STREAM_GAPS, 1), held)
+    delta_commits.write(place, STREAM_GAPS, any_rows(Random(2), STREAM_GAPS, 1), held)
     with pytest.raises(CommitFailedError):
-        read.create_write_transaction([], "append", read.schema(), **local_commits._ONCE)
+        read.create_write_transaction([], "append", read.schema(), **delta_commits._ONCE)
     assert log.versions(place) == [1, 0]
 
 
@@ -264,7 +264,7 @@ def test_the_log_names_only_files_that_are_on_the_disk(tmp_path: Path, monkeypat
     place = created(None, tmp_path, STREAM_GAPS)
     assert done == [f"{0:020d}.json", "_delta_log", STREAM_GAPS.name, tmp_path.name, tmp_path.parent.name]
     done.clear()
-    local_commits.write(place, STREAM_GAPS, any_rows(Random(3), STREAM_GAPS, 2), held)
+    delta_commits.write(place, STREAM_GAPS, any_rows(Random(3), STREAM_GAPS, 2), held)
     assert done.pop(0).endswith(".parquet")
     assert done == [STREAM_GAPS.name, "commit", f"{1:020d}.json", "_delta_log"]
 
@@ -278,12 +278,12 @@ _APPEND = """
 import sys
 sys.path[:0] = sys.argv[2:]
 from random import Random
-from test_local_commits import any_rows
+from test_delta_commits import any_rows
 from jobs.cli.errors import JobError
-from jobs.tables import local_commits
+from jobs.tables import delta_commits
 from schemas.ingest import STREAM_GAPS
 try:
-    local_commits.write(sys.argv[1], STREAM_GAPS, any_rows(Random(1), STREAM_GAPS, 1), lambda **_: None)
+    delta_commits.write(sys.argv[1], STREAM_GAPS, any_rows(Random(1), STREAM_GAPS, 1), lambda **_: None)
 except JobError as error:
     sys.exit(str(error))
 """
@@ -324,7 +324,7 @@ def test_rows_are_found_by_any_name(tmp_path: Path) -> None:
     place = created(None, tmp_path, VERDICTS)
     for name in HOSTILE:
         rows = any_rows(Random(name), VERDICTS, 3)
-        local_commits.write(place, VERDICTS, rows.with_columns(destination_queue=pl.lit(name)), held)
+        delta_commits.write(place, VERDICTS, rows.with_columns(destination_queue=pl.lit(name)), held)
     assert [commit.operation for commit in log.commits(place)] == ["WRITE"] * len(HOSTILE) + ["CREATE TABLE"]
     table = DeltaTable(place)
     dataset = table.to_pyarrow_dataset()
@@ -344,7 +344,7 @@ def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     tables = InFolder(spark, str(tmp_path))
     place, name = created(spark, tmp_path, VERDICTS), tables.name(VERDICTS)
     first, more = (any_rows(Random(seed), VERDICTS, 5) for seed in (7, 8))
-    local_commits.write(place, VERDICTS, first, held)
+    delta_commits.write(place, VERDICTS, first, held)
     read = spark.read.table(name)
     assert read.count() == 5
     assert [field.metadata["comment"] for field in read.schema] == [column.comment for column in VERDICTS]
@@ -354,16 +354,16 @@ def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="DELTA_VIOLATE_CONSTRAINT"):
         spark.sql(f"UPDATE {name} SET verdict = 'perhaps'")  # noqa: S608 - a name of this test's
     tables.merge(VERDICTS, to_spark(spark, more), update=True)
-    assert local_commits.read(place, VERDICTS.arrow).height == 10
-    local_commits.write(place, VERDICTS, more, held, overwrite=True)
+    assert delta_commits.read(place, VERDICTS.arrow).height == 10
+    delta_commits.write(place, VERDICTS, more, held, overwrite=True)
     assert spark.read.table(name).count() == 5
     tables.restore(VERDICTS, 1)
     assert sorted_rows(collect(spark.read.table(name))) == sorted_rows(first)
     tables.optimize(VERDICTS, sort=True)
     tables.vacuum(VERDICTS, 200)
-    local_commits.checkpoint(place)
+    delta_commits.checkpoint(place)
     operations = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {name}").collect()]
     assert operations[-6:] == ["OPTIMIZE", "RESTORE", "WRITE", "WRITE", "WRITE", "CREATE TABLE"]
     assert DeltaTable(place).to_pyarrow_table().num_rows == 5
-    local_commits.write(place, VERDICTS, more, held)
+    delta_commits.write(place, VERDICTS, more, held)
     assert spark.read.table(name).count() == 10

@@ -31,7 +31,9 @@ from jobs.cli.logs import warn
 from jobs.tables import log
 from jobs.tables.declared import CheckLock, delta_schema
 from jobs.tables.gone import Gone, with_values
-from jobs.tables.local_files import (
+from jobs.tables.log_files import FOLDER, LAST_CHECKPOINT
+from jobs.tables.mirror import TakenError, alone_in, mirror_of
+from jobs.tables.parquet_files import (
     FILE,
     About,
     read_files,
@@ -39,8 +41,6 @@ from jobs.tables.local_files import (
     write_file,
     writing_files,
 )
-from jobs.tables.log_files import FOLDER, LAST_CHECKPOINT
-from jobs.tables.mirror import TakenError, alone_in, mirror_of
 from jobs.tables.store_files import writing_objects
 from jobs.tables.tasks import map_arrow
 from schemas.table import Table
