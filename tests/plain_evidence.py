@@ -145,8 +145,15 @@ def evidence(
         scopes[row["scope"]].append(row)
     told = addressed(acks, at, senders)
     found: dict[Key, Said] = {}
+    guids = {address: guid for guid, known in addresses_of(at.values()).items() for address in known}
+    moved: dict[Conversation, list[Row]] = defaultdict(list)
+    for (receiver, source, sequence), own in arrivals.items():
+        moved[guids.get(receiver, receiver), source, sequence] += own
     for conversation, own in arrivals.items():
-        exchange = Exchange(own, told.get(conversation, []), literal=literal)
+        receiver, source, sequence = conversation
+        exchange = Exchange(
+            moved[guids.get(receiver, receiver), source, sequence], told.get(conversation, []), literal=literal
+        )
         found |= {(row["stream_id"], row["stream_offset"]): exchange.said(row) for row in own}
     for own in scopes.values():
         keys = [(row["stream_id"], row["stream_offset"]) for row in sorted(own, key=lambda row: row["replay_order"])]

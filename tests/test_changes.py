@@ -1,20 +1,30 @@
 """Of a table that keeps changes, those since any version lead from its rows to today's; what VACUUM took is missed."""
 
+import logging
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from polars.testing import assert_frame_equal
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.cli.config import Config
+from jobs.commands import nightly
+from jobs.simulator import simulate
 from jobs.tables.in_folder import InFolder
 from jobs.tables.in_store import InStore
 from jobs.tables.spark_rows import with_columns_of
-from jobs.tables.through_spark import ThroughSpark
+from jobs.tables.through_spark import InCatalog, ThroughSpark
 from jobs.tables.warehouse import Warehouse
 from schemas.ingest import STREAM_GAPS
+from schemas.runs import RUNS
+from schemas.tables import TABLES
+from udfs.replay.order.sources import SOURCES
 
 KEPT = replace(STREAM_GAPS, keeps_changes=True)
+_OF_RUN = {"ingested_at", "run_id"}
 Rows = dict[tuple[str, int], int]
 
 
@@ -79,3 +89,33 @@ def test_changes_lead_from_any_version_to_the_newest(
     tables.vacuum(KEPT, 0)
     assert tables.changes(KEPT, min(states)) is None
     assert stands() == now
+
+
+@pytest.mark.slow
+def test_a_night_in_a_catalog_judges_what_it_brought(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its tables are those of a folder, also after a night of a version that kept no changes."""
+    simulate(str(tmp_path / "captures"), 31, 400, situations=True, troubles=True)
+    files = sorted(map(str, (tmp_path / "captures").glob("*.pcap")))
+    spark.sql(f"CREATE DATABASE nights LOCATION '{tmp_path / 'nights.db'}'")
+    catalog = InCatalog(spark, "spark_catalog.nights")
+    judged = []
+    for night, part in enumerate((files[:3], files[3:5], files[5:7], files[7:])):
+        for place in ({"warehouse": str(tmp_path / "tables")}, {"catalog_schema": catalog.root}):
+            caplog.clear()
+            with caplog.at_level(logging.INFO):
+                nightly.run(spark, Config.load({"captures": part, **place}, None))
+        judged.append(re.search(r"([\d,]+) of ([\d,]+) messages are judged", caplog.text))
+        here = InFolder(spark, str(tmp_path / "tables"))
+        for table in set(TABLES) - {RUNS}:
+            kept = [name for name in table.names if name not in _OF_RUN]
+            assert_frame_equal(*(one.read_local(table).select(kept) for one in (here, catalog)), check_row_order=False)
+        if night == 1:
+            for table in SOURCES:
+                spark.sql(
+                    f"ALTER TABLE {catalog.name(table)} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')"
+                )
+    assert [found is None for found in judged] == [True, False, True, False]
+    assert all(int(found[1].replace(",", "")) < int(found[2].replace(",", "")) for found in judged if found)
+    spark.sql("DROP DATABASE nights CASCADE")

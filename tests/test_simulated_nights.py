@@ -44,6 +44,12 @@ def test_messages_that_are_last_seen_when_they_are_resent_were_never_acknowledge
         assert [*night.wrong_outcomes(), *night.wrong_causes(), *night.wrong_incidents()] == []
 
 
+def test_acknowledgments_are_compared_with_all_that_a_receiver_accepted_under_either_of_its_names() -> None:
+    """Of seed 577, messages were refused on a connection without its handshake, and accepted on one that has it."""
+    night = told(577, messages=400, situations=True, troubles=True)
+    assert [*night.wrong_outcomes(), *night.wrong_causes(), *night.wrong_incidents()] == []
+
+
 def test_a_receiver_that_acknowledged_the_next_sequence_of_one_queue_says_no_more_of_that_before() -> None:
     """Of seed 68, a sender numbers each queue apart; the highest sequence that was acknowledged is of another queue."""
     night = told(68, messages=250)

@@ -18,7 +18,7 @@ _CONFLICT = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED
 POLL_S = 2.0
 """Seconds between two looks at what another run does."""
 _STATISTICS = "delta.dataSkippingStatsColumns"
-_CHANGES = "delta.enableChangeDataFeed"
+CHANGES = "delta.enableChangeDataFeed"
 
 
 class Guard(Protocol):
@@ -57,7 +57,7 @@ def path_in(folder: str, name: str) -> str:
 def properties(table: Table) -> dict[str, str]:
     """Returns the properties that a table is created with: its declaration, statistics, changes and constraints."""
     statistics = {_STATISTICS: ",".join(table.statistics_columns)} if table.statistics else {}
-    changes = {_CHANGES: "true"} if table.keeps_changes else {}
+    changes = {CHANGES: "true"} if table.keeps_changes else {}
     return marks(table) | statistics | changes | constraints(table.checks)
 
 

@@ -10,11 +10,14 @@ import polars as pl
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
 
-from jobs.cli.errors import UsageError
+from jobs.cli.errors import UsageError, first_line
+from jobs.cli.logs import progress
 from jobs.cli.spark_session import session_settings
 from jobs.tables.declared import (
+    CHANGES,
     Guard,
     definition,
     identifier,
@@ -27,14 +30,16 @@ from jobs.tables.declared import (
 from jobs.tables.log import Commit
 from jobs.tables.running import Mark
 from jobs.tables.spark_rows import collect, with_columns_of
-from jobs.tables.warehouse import Rows, Warehouse
+from jobs.tables.warehouse import DELETED, Rows, Warehouse, columns_of
 from schemas.table import Column, Table
 from schemas.tables import ONCE_VIEWS
 from udfs.frames.tables import schema_of
+from udfs.replay.order.sources import SOURCES
 
 _NO_SCHEMA = re.compile(r"SCHEMA_NOT_FOUND|CATALOG_NOT_FOUND|REQUIRES_SINGLE_PART_NAMESPACE")
 _NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_MORE = "_more"
 _COMMITS = 500
 """The newest commits that are read of a table's history."""
 
@@ -81,10 +86,12 @@ class ThroughSpark(Warehouse):
     def _create(self, table: Table, *, exists: bool) -> None:
         verb = "REPLACE TABLE" if exists else "CREATE TABLE IF NOT EXISTS"
         columns = ", ".join(definition(column) for column in table)
+        # A replay asks what has changed in its sources.
+        told = properties(table) | ({CHANGES: "true"} if table in SOURCES else {})
         clustering = f"CLUSTER BY ({', '.join(map(identifier, table.clustered_by))})" if table.clustered_by else ""
         statement = (
             f"{verb} {self.name(table)} ({columns}) USING delta {clustering} "
-            f"COMMENT {string_literal(table.comment)} TBLPROPERTIES ({property_list(properties(table))})"
+            f"COMMENT {string_literal(table.comment)} TBLPROPERTIES ({property_list(told)})"
         )
         try:
             self.commit(table, lambda: self.spark.sql(statement))
@@ -121,7 +128,35 @@ class ThroughSpark(Warehouse):
     def differences(
         self, table: Table, version: int, columns: Sequence[str], most: int | None = None
     ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
-        """Returns None: only Spark can tell, by `changes`."""
+        """Sums up what the change data feed says of each row: that it came, or went, more often than the other.
+
+        None, too, where Delta keeps no changes since then: from now on it does.
+        """
+        if self._newest_version(table) <= version:
+            none = schema_of(columns_of(table, columns)).to_frame()
+            return none, none
+        kept = self.local.most_settled if self.local is not None else most
+        try:
+            feed = self._feed(table, version)
+            more = F.when(F.col("_change_type").isin(*DELETED), -1).otherwise(1)
+            summed = feed.groupBy(*columns).agg(F.sum(more).alias(_MORE)).where(F.col(_MORE) != 0)
+            found = collect(summed if kept is None else summed.limit(kept + 1))
+        except Exception as error:  # noqa: BLE001 - PySpark has no class for some of them
+            progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
+            self._keep_changes(table)
+            return None
+        if kept is not None and found.height > kept:
+            return None
+        came, went = (found.filter(is_so).drop(_MORE) for is_so in (pl.col(_MORE) > 0, pl.col(_MORE) < 0))
+        return came, went
+
+    def _newest_version(self, table: Table) -> int:
+        return next(iter(self.commits(table))).version
+
+    def _keep_changes(self, table: Table) -> None:
+        """Makes Delta keep the changes of a table, unless it does."""
+        if self.properties(table).get(CHANGES) != "true":
+            self.commit(table, lambda: self.set_properties(table, {CHANGES: "true"}))
 
     def _has_no_rows(self, table: Table) -> bool:
         return self.is_new(table)

@@ -32,7 +32,7 @@ from udfs.frames.tables import schema_of
 Rows: TypeAlias = pl.DataFrame | DataFrame
 """Rows of this process or of Spark."""
 _ATTEMPTS = 5
-_DELETED = ("delete", "update_preimage")
+DELETED = ("delete", "update_preimage")
 _COMMIT = "_commit_version"
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _LONGEST_WITH_READERS = 168
@@ -228,10 +228,8 @@ class Warehouse(ABC):
         some may have come again. None where Delta cannot tell: VACUUM has deleted a file that it needs, or the log or
         the changes begin later, or the platform has no change data feed.
         """
-        reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", version + 1)
-        is_delete = F.col("_change_type").isin(*_DELETED)
         try:
-            feed = reader.table(self.name(table)).withColumn("is_delete", is_delete)
+            feed = self._feed(table, version).withColumn("is_delete", F.col("_change_type").isin(*DELETED))
             kinds = {row["is_delete"] for row in feed.groupBy("is_delete").count().collect()}  # opens all files
         except Exception as error:  # noqa: BLE001 - PySpark has no class for some of them
             progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
@@ -244,6 +242,11 @@ class Warehouse(ABC):
         stays = F.coalesce(F.col("deleted_in") <= F.col(_COMMIT), F.lit(True))  # a commit deletes before it inserts
         came = came.join(deleted, list(table.key), "left").where(stays)
         return came.select(*table.names), deleted.select(*table.key)
+
+    def _feed(self, table: Table, version: int) -> DataFrame:
+        """Returns the rows that came and went since a version, as Delta's change data feed has them."""
+        reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", version + 1)
+        return reader.table(self.name(table))
 
     def replace(self, table: Table, rows: Rows) -> None:
         """Replaces all rows, in one commit; none by none of this process in no commit.

@@ -22,6 +22,8 @@ BEFORE = ("arrivals_before", "missing_before")
 """Arrivals of a scope, and unread ranges, before those that are judged."""
 _ADDRESSED = ("source_queue_manager", "queue_manager_address")
 _PLACE = ("stream_id", *STREAM, "stream_offset")
+_PAIR = ("state_of", "source_queue_manager")
+"""A receiver, by one name for all its connections, and an original sender."""
 _QUEUE = (*_ADDRESSED, "destination_queue")
 MOST_PAIRS = 1 << 18
 """Pairs of what may hold messages of a scope, and scopes, that get a row each."""
@@ -66,7 +68,7 @@ def number_streams(
     resumed: pl.DataFrame,
     every_flow: pl.DataFrame,
 ) -> Frames:
-    """Adds `scope_no`, `stream_no` (1, 2, … in a scope), `pair_no` (receiver and original sender) and `has_messages`.
+    """Adds `scope_no`, `stream_no` (1, 2, … in a scope), `pair_no` (_PAIR) and `has_messages`.
 
     A stream with unread ranges counts for each scope of its session, even if it carried no message of the scope: then
     it has a row that is not in `flows`, with `has_messages` false. But `doubtful_scopes` are judged as if a range lay
@@ -82,7 +84,7 @@ def number_streams(
     silent = _broken_streams(unread, ends).join(scopes, on="session_id")
     silent = silent.join(every_flow, on=["scope_key", "stream_id"], how="anti")
     both = [of.with_columns(pl.lit(there).alias("has_messages")) for of, there in ((flows, True), (silent, False))]
-    rows = numbered(numbered(pl.concat(both, how="diagonal"), ("scope_key",), "scope_no"), ACK_PAIR, "pair_no")
+    rows = numbered(numbered(pl.concat(both, how="diagonal"), ("scope_key",), "scope_no"), _PAIR, "pair_no")
     stream = ["scope_no", "first_ns", "stream_id"]
     nth = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("scope_no")
     in_order = rows.select(stream).unique().sort(stream).with_columns(nth.alias("stream_no"))
