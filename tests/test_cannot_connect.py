@@ -146,3 +146,24 @@ def test_a_finding_says_who_could_not_connect(findings: dict[str, dict[str, Any]
         works = any(sent is WORKS for _, sent in tries)
         assert ("The captures show no connection from " in row["explanation"]) is not works
         assert with_keys(row)["witness"] == [f"{address}:50000>{HUB}:1801#0@0"] or works
+
+
+def test_of_one_direction_alone_no_failure_is_told_that_the_other_may_refute(tmp_path: Path) -> None:
+    """What clients send shows no answer to any of them; what servers send shows that a connection worked."""
+    late = [(one, at) for at, one in enumerate([*WORKS, *UNANSWERED, *OPEN])]
+
+    def told(*, by_server: bool) -> list[str]:
+        frames = [
+            record(at * 30, one.frame(client=("10.1.0.1", 50_000 + (at >= len(WORKS)) + (at >= len(WORKS) + 3))))
+            for one, at in late
+            if one.by_server is by_server
+        ]
+        file = tmp_path / f"{by_server}.pcap"
+        file.write_bytes(pcap([*frames, record(10_000, ethernet(ipv4(udp(b"the end", ports=(1, 2)), protocol=17)))]))
+        found = derived(file)["findings"].to_dicts()
+        return [row["explanation"] for row in found if row["kind"] == "cannot_connect"]
+
+    assert told(by_server=False) == []
+    (silent,) = told(by_server=True)
+    assert "1 opened and carried nothing" in silent
+    assert "The last bytes on a connection that worked are of" in silent

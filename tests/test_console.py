@@ -131,9 +131,9 @@ def test_what_was_not_read_yet_is_a_figure_or_not_reported(messages: int | None,
 @pytest.mark.parametrize(
     ("ongoing", "said"),
     [
-        (True, ", not over when the captures end: last seen 2026-03-03 08:39:37 UTC, 21 min before that"),
+        (True, ", not known to be over: last seen 2026-03-03 08:39:37 UTC, 21 min before the captures end"),
         (False, ", over since 2026-03-03 08:39:37 UTC"),
-        (None, ", not known whether it goes on: last seen 2026-03-03 08:39:37 UTC, 21 min before that"),
+        (None, ", not known whether it goes on: last seen 2026-03-03 08:39:37 UTC, 21 min before the captures end"),
     ],
 )
 def test_an_incident_is_over_only_where_the_captures_show_the_end(ongoing: bool | None, said: str) -> None:
@@ -151,6 +151,15 @@ def test_errors_of_no_incident_and_causes_of_what_is_left_out_are_named() -> Non
     shown = for_people(_NIGHT | left_out | {"errors_alone": ["The queue of 10.20.0.9 is full."]}).splitlines()
     assert "The queue of 10.20.0.9 is full." in shown
     assert any("2 more that were not repaired (2 receiver replaced) are in" in line for line in shown)
+
+
+def test_incidents_after_the_worst_ones_have_a_line_each() -> None:
+    (incident,) = _NIGHT["worst_incidents"]
+    following = incident | {"destination_queues": ["Q\x1b"], "cause": "never_answered", "began_at": "T"}
+    more = {"next_incidents": [following, following], "incidents": {"lost": 4}}
+    shown = for_people(_NIGHT | more).splitlines()
+    assert "3. 2 lost, to Q\\x1b, since T: never answered. Go to 10.20.0.123 (Spare)." in shown
+    assert any("1 more that were not repaired are in" in line for line in shown)
 
 
 def test_what_is_said_of_an_incident_cannot_move_the_cursor() -> None:

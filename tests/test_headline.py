@@ -127,6 +127,16 @@ NOWHERE |= {"classes": []}
             {"confirmed": 3, "by_clocks": 2},
             "No loss was seen, but: 2 unknown.\n3 of 5 confirmed by the receiver, 2 depend on clocks.",
         ),
+        # Where most of what was delivered rests on the rules alone, and where a capture or a connection broke off,
+        # not all is well.
+        (
+            {Outcome.DELIVERED: 10},
+            {"confirmed": 4, "broken": 1, "failed": ["A could not connect to B."]},
+            (
+                "No loss was seen, but: 1 capture cut off or damaged, 6 that no acknowledgment confirms, 1 machine that "
+                "could not connect.\n4 of 10 confirmed by the receiver, 6 inferred from the rules."
+            ),
+        ),
         # A doubt is named in place of "nothing was lost".
         ({Outcome.UNKNOWN: 2}, {}, "No loss was seen, but: 2 unknown.\nNone of 2 confirmed by the receiver."),
         (
@@ -170,8 +180,9 @@ NOWHERE |= {"classes": []}
             | {"silences": {Cause.CANNOT_CONNECT: 4, Cause.NEVER_ANSWERED: 3}},
             (
                 "7 messages were never acknowledged, to Q; the sender fell silent before the captures end. The "
-                "receiver could not connect back to the sender (4). The captures lack the way back of 2 of "
-                "5 streams, which may hold deliveries and acknowledgments of these messages, and other losses.\n"
+                "receiver could not connect back to the sender (4); the captures do not show why (3). The captures "
+                "lack the way back of 2 of 5 streams, which may hold deliveries and acknowledgments of these messages, "
+                "and other losses.\n"
                 "None of 7 confirmed by the receiver."
             ),
         ),
@@ -180,8 +191,9 @@ NOWHERE |= {"classes": []}
             {Outcome.UNACKNOWLEDGED: 7},
             {"unacknowledged": 7, "one_way": 5, "streams": 5},
             (
-                "The captures hold one direction only, so they cannot tell whether messages arrived. 7 messages were "
-                "never acknowledged, to Q.\nNone of 7 confirmed by the receiver."
+                "The captures hold one direction only: what was refused follows from the rules, and nothing tells what "
+                "was acknowledged. 7 messages were sent again and again, to Q: look whether they are still in the "
+                "outgoing queues of their senders.\nNone of 7 confirmed by the receiver."
             ),
         ),
         (

@@ -296,7 +296,7 @@ def test_a_summary_counts_the_causes_of_what_it_leaves_out() -> None:
         {"cause": cause, "outcome": "unknown", "unknown": 1} for cause in ("clocks", "contradicted", "contradicted")
     ]
     rows = rows_of(INCIDENTS, *told, *rest, {"cause": "message_missing", "outcome": "repaired"})
-    assert incidents.causes_untold(rows, incidents.unrepaired_incidents(rows)) == {"contradicted": 2, "clocks": 1}
+    assert incidents.causes_untold(rows, incidents.unrepaired_incidents(rows)[0]) == {"contradicted": 2, "clocks": 1}
 
 
 def test_incidents_are_ranked_by_what_was_lost_then_stuck_then_by_all_else() -> None:

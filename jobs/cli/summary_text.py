@@ -51,6 +51,7 @@ _IN_OTHERS = {
     "severities",
     "findings_by_severity",
     "worst_incidents",
+    "next_incidents",
     "causes_untold",
     "failed_connections",
     "errors_alone",
@@ -159,7 +160,7 @@ def _not_read(messages: int | None, summary: Mapping[str, Any]) -> str:
 def _incidents(outcomes: Mapping[str, int], summary: Mapping[str, Any]) -> str:
     """Returns incidents by outcome, and where those are that were not told."""
     lines = [_plain({name.value: outcomes.get(name, 0) for name in IncidentOutcome}, summary)]
-    told = len(summary.get("worst_incidents", ()))
+    told = sum(len(summary.get(name, ())) for name in ("worst_incidents", "next_incidents"))
     needing = sum(count for name, count in outcomes.items() if name != IncidentOutcome.REPAIRED.value)
     if told and needing > told:
         report = _where_listed(summary)
@@ -185,6 +186,8 @@ def _what_happened(summary: Mapping[str, Any]) -> list[str]:
         captured_to = summary.get("period", {}).get("last")
         first, *more = _lines_of(incident, its_own, _where_listed(summary), captured_to)
         lines += [f"{number}. {first}", *(f"   {line}" for line in more)]
+    told = len(summary.get("worst_incidents", ()))
+    lines += [f"{n}. {_in_one_line(one)}" for n, one in enumerate(summary.get("next_incidents", ()), told + 1)]
     alone = (*failed, *summary.get("errors_alone", ()))
     return lines + [printable(one) for one in alone if one not in summary.get("headline", "")]
 
@@ -227,7 +230,8 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str, c
     began = incident["began_at"] or "no time known"
     which = f" ({_labels(incident['labels'])})" if incident.get("labels") else ""
     silent = _before_the_end(ended, captured_to) if incident["ongoing"] is not False else ""
-    over = f"{end[incident['ongoing']]} {ended or 'at no time known'}{silent}"
+    said = "not known to be over: last seen" if silent and incident["ongoing"] else end[incident["ongoing"]]
+    over = f"{said} {ended or 'at no time known'}{silent}"
     lines = [f"{named}{which}, {_machines(incident)}, to {queues}, since {began}, {over}"]
     found = [_without_advice(sentence, incident["advice"]) for sentence in incident.get("findings", ())]
     why, sure = "Why", ""
@@ -252,13 +256,22 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str, c
     return [printable(line) for line in lines]
 
 
+def _in_one_line(incident: Mapping[str, Any]) -> str:
+    """Returns an incident in one line: how many messages, to which queues, since when, why, and where to go."""
+    named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident)) or incident["outcome"]
+    queues = ", ".join(incident["destination_queues"]) or "a queue that is not named"
+    cause, since = incident["cause"].replace("_", " "), incident["began_at"] or "no time known"
+    places = ", and to ".join(map(_called, incident["go_to"]))
+    return printable(f"{named}, to {queues}, since {since}: {cause}.{f' Go to {places}.' if places else ''}")
+
+
 def _before_the_end(seen: str | None, captured_to: str | None) -> str:
     """Returns how long before the end of the captures something was last seen, if that is a minute or more."""
     if seen is None or captured_to is None:
         return ""
     last, end = (datetime.strptime(one, _TIME).replace(tzinfo=UTC) for one in (seen, captured_to))
     minutes = (end - last) // timedelta(minutes=1)
-    return f", {minutes:,} min before that" if minutes > 0 else ""
+    return f", {minutes:,} min before the captures end" if minutes > 0 else ""
 
 
 def is_confirmed(incident: Mapping[str, Any]) -> bool:

@@ -38,7 +38,11 @@ _MISSED = "or read or refused: what their receivers said of it may be in the mis
 """Says of messages without the FinalAck that was asked for what else may be so where captures miss bytes."""
 TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
 """Outcomes of messages that an acknowledgment could confirm."""
-_ONE_WAY = "The captures hold one direction only, so they cannot tell whether messages arrived."
+_ONE_WAY = (
+    "The captures hold one direction only: what was refused follows from the rules, and nothing tells what was "
+    "acknowledged."
+)
+_LOOK = ": look whether they are still in the outgoing queues of their senders"
 _MACHINES = 3
 """Machines that the headline names."""
 _NO_SILENCES: Mapping[Cause, int] = {}
@@ -80,8 +84,10 @@ class Figures(NamedTuple):
     unacknowledged_where: str
     waiting_where: str
     doubts_where: str
+    silence: str
+    """Says that messages were never acknowledged; or, where nothing could tell, only that they were sent again."""
     resent: str
-    """Says whether their sender still sends the messages that were never acknowledged."""
+    """Says whether their sender still sends them, or where to look for them."""
     one_way: str
     """Says that the captures hold only one direction, where messages are lost, stuck, never acknowledged or unknown."""
     incomplete: str
@@ -195,7 +201,14 @@ def headline_figures(
     )
     not_judged = Figure(unjudged, "transactional messages not judged", "limits")
     wrong = Figure(errors, "findings that are errors" if errors > 1 else "finding that is an error", "incidents")
-    doubts = (*not_known, missing, not_judged, wrong)
+    broken = shown.lacks.broken
+    cut = Figure(broken, f"{one_or_many(broken, 'capture', 'captures')} cut off or damaged", "limits")
+    unable = Figure(
+        len(failed), f"{one_or_many(len(failed), 'machine', 'machines')} that could not connect", "findings"
+    )
+    by_rules = sum(outcomes.get(outcome, 0) for outcome in DELIVERED) - confirmed
+    unsure = Figure(by_rules if by_rules > confirmed > 0 else 0, "that no acknowledgment confirms", "sessions")
+    doubts = (*not_known, missing, cut, unsure, not_judged, unable, wrong)
     not_read_where = "" if not_read_since_ns is None else f" since {second(not_read_since_ns)}"
     if missing_bytes:
         not_read_where += f" ({_MISSED})"
@@ -229,8 +242,10 @@ def headline_figures(
     in_doubt = Figure(undecided, "more lost, of which nothing compares the clocks, so whose is not known", "unknown")
     is_bad = bool(lost or stuck or unacknowledged)
     is_fine = not (is_bad or undecided or _present((*doubts, *waiting))) and confirmed > 0
-    lacks = shown.lacks._replace(missing_bytes=missing_bytes if is_bad else 0)  # else they are among the doubts
+    told = {"missing_bytes": missing_bytes, "broken": broken} if is_bad else {"missing_bytes": 0, "broken": 0}
+    lacks = shown.lacks._replace(**told)  # of which what is 0 here is among the doubts
     is_doubtful = is_bad or bool(_present(not_known))
+    is_one_way = is_doubtful and lacks.is_one_way
     also = (in_doubt, *not_known, not_judged, *waiting) if is_bad else ()
     lost_where, stuck_where, unacknowledged_where, waiting_where, doubts_where = (
         where(places, ways, what, names) for what in HARM
@@ -248,7 +263,7 @@ def headline_figures(
         stuck,
         unacknowledged,
         split,
-        [] if nothing_judged and unfit else _present(doubts),
+        _present(one for one in doubts if not nothing_judged or (one in (missing, not_judged, wrong) and not unfit)),
         [] if is_bad else _present(waiting),
         _present([*also, *(() if is_fine else harmed), *beside]),
         _present(harmed) if is_fine else [],
@@ -257,21 +272,22 @@ def headline_figures(
         unacknowledged_where,
         waiting_where,
         doubts_where,
-        _resent(places["resent"], places["silent"], unacknowledged),
-        _ONE_WAY if is_doubtful and lacks.is_one_way else "",
-        _incomplete(lacks) if is_doubtful and not lacks.is_one_way else "",
+        "sent again and again" if is_one_way else "never acknowledged",
+        _LOOK if is_one_way else _resent(places["resent"], places["silent"], unacknowledged),
+        _ONE_WAY if is_one_way else "",
+        _incomplete(lacks) if is_doubtful and not is_one_way else "",
         _sure(
             shown,
             sum(outcomes.get(outcome, 0) for outcome in TO_CONFIRM),
             confirmed,
-            sum(outcomes.get(outcome, 0) for outcome in DELIVERED) - confirmed,
+            by_rules,
             places["by_clocks"],
         ),
         confirmed,
-        to_go,
+        "" if is_one_way and not (lost or stuck) else to_go,
         nothing_judged,
         undecided,
-        _causes(silences),
+        "" if is_one_way else _causes(silences),
     )
 
 
@@ -279,7 +295,8 @@ def _causes(silences: Mapping[Cause, int]) -> str:
     """Returns why receivers acknowledged nothing; of several causes, how many messages each of those known has."""
     if len(silences) == 1:
         return in_short(*silences)
-    told = {in_short(cause): messages for cause, messages in silences.items() if cause != Cause.NEVER_ANSWERED}
+    in_order = sorted(silences.items(), key=lambda one: one[0] == Cause.NEVER_ANSWERED)
+    told = {in_short(cause): messages for cause, messages in in_order}
     causes = "; ".join(f"{cause[0].lower()}{cause[1:]} ({messages:,})" for cause, messages in told.items() if cause)
     return f"{causes[:1].upper()}{causes[1:]}"
 
@@ -353,7 +370,7 @@ def headline(figures: Figures) -> str:
         said.append(f"{stuck:,} {are} stuck{figures.stuck_where}, and still at the end of the captures.")
     if unacknowledged:
         were = one_or_many(unacknowledged, "message was", "messages were")
-        said.append(f"{unacknowledged:,} {were} never acknowledged{figures.unacknowledged_where}{figures.resent}.")
+        said.append(f"{unacknowledged:,} {were} {figures.silence}{figures.unacknowledged_where}{figures.resent}.")
     if not (lost or stuck or unacknowledged):
         said.append(nothing_lost(figures))
     if figures.cause:

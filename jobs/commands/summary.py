@@ -122,7 +122,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     outcomes = {outcome.value: sums[count_column(outcome)] for outcome in Outcome}
     is_judged, captures = any(outcomes.values()), few["captures"].to_dicts()
     failed = found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
-    worst = unrepaired_incidents(incidents)
+    worst, following = unrepaired_incidents(incidents)
     figures = headline_figures(
         outcomes,
         where,
@@ -175,7 +175,8 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
             | {"missing": missing.get(one["incident_id"]), "captures_lack": lacks.get(one["session_id"], "")}
             for one in worst
         ],
-        "causes_untold": causes_untold(incidents, worst),
+        "next_incidents": [_named(one) for one in following],
+        "causes_untold": causes_untold(incidents, [*worst, *following]),
         "failed_connections": failed,
         "errors_alone": errors_alone(few["findings"]),
         "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS, notes=True),
@@ -216,28 +217,39 @@ def _told(incident: Row, accepted: Mapping[str, Row], proof: Rows) -> Row:
         | {f"{name}_seen_at": _second(sender[f"{name}_ns"]) for name in ("first", "last")}
         for sender in incident["senders"]
     ]
-    kept = (
-        *("incident_id", "cause", "outcome", "lost_messages", "pending", "stuck_messages", "unacknowledged", "unknown"),
-        *("ongoing", "destination_queues", "receivers", "advice", "source_queue_manager", "session_id", "explanation"),
+    kept = ("ongoing", "receivers", "advice", "source_queue_manager", "session_id", "explanation")
+    told = (
+        _named(incident)
+        | {name: incident[name] for name in kept}
+        | {
+            "ended_at": _second(incident["ended_ns"]),
+            "addresses": addresses,
+            "certainty": certainty_of(incident).name.lower(),
+            "cause_certainty": certainty_of_cause(incident).name.lower(),
+            "proof": [
+                {name: packet[name] for name in ("role", "label", "uri", "frame_number", "stream_id")}
+                | {"captured_at": packet["captured_at"] and packet["captured_at"].isoformat()}
+                for packet in proof
+            ],
+        }
     )
-    told = {name: incident[name] for name in kept} | {
-        "began_at": _second(incident["began_ns"]),
-        "ended_at": _second(incident["ended_ns"]),
-        "addresses": addresses,
-        "certainty": certainty_of(incident).name.lower(),
-        "cause_certainty": certainty_of_cause(incident).name.lower(),
-        "go_to": [{"address": one} for one in incident["go_to"]],
-        "proof": [
-            {name: packet[name] for name in ("role", "label", "uri", "frame_number", "stream_id")}
-            | {"captured_at": packet["captured_at"] and packet["captured_at"].isoformat()}
-            for packet in proof
-        ],
-    }
     if incident["cause"] != Cause.NUMBER_REUSED:
         return told
     taken = accepted[incident["source_queue_manager"]]
     each = [{"address": address, "messages": messages} for address, messages in taken["messages"].items()]
     return told | {"accepted_since": _second(taken["since_ns"]), "accepted_from": each}
+
+
+def _named(incident: Row) -> Row:
+    """Returns what names an incident in one line: its cause and outcome, how many messages, whose, and where to go."""
+    kept = (
+        *("incident_id", "cause", "outcome", "lost_messages", "pending", "stuck_messages", "unacknowledged", "unknown"),
+        "destination_queues",
+    )
+    return {name: incident[name] for name in kept} | {
+        "began_at": _second(incident["began_ns"]),
+        "go_to": [{"address": one} for one in incident["go_to"]],
+    }
 
 
 def _unfit(captures: pl.DataFrame) -> dict[str, Any]:
@@ -283,6 +295,9 @@ def with_names(summary: dict[str, Any], names: Names) -> dict[str, Any]:
             "sender_name": names.queue_manager(row["source_queue_manager"]),
             "queue_name": names.queue(row["destination_queue"]),
         }
+    for row in summary.get("next_incidents", ()):
+        for one in row["go_to"]:
+            one |= {"name": names.queue_manager(one["address"])}
     for row in summary.get("worst_incidents", ()):
         row |= {"session_names": names.session(row["session_id"])}
         for one in (*row["addresses"], *row["go_to"], *row.get("accepted_from", ())):

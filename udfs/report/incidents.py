@@ -10,6 +10,8 @@ from udfs.report.rows import Rows, with_nanoseconds
 
 _WORST_INCIDENTS = 5
 """Incidents that a summary tells."""
+_NEXT_INCIDENTS = 20
+"""Incidents after them that it names."""
 HARM = {
     "lost": "lost_messages",
     "stuck": "stuck_messages",
@@ -90,9 +92,10 @@ def ways_of_harm(incidents: pl.DataFrame) -> dict[str, tuple[list[str], list[str
     return found
 
 
-def unrepaired_incidents(incidents: pl.DataFrame) -> Rows:
-    """Returns the rows of `worst_incidents` that a summary tells: those that were not repaired."""
-    return worst_incidents(incidents.filter(_IS_UNREPAIRED), _WORST_INCIDENTS).to_dicts()
+def unrepaired_incidents(incidents: pl.DataFrame) -> tuple[Rows, Rows]:
+    """Returns the rows of `worst_incidents` that were not repaired: those that a summary tells, and those it names."""
+    rows = worst_incidents(incidents.filter(_IS_UNREPAIRED), _WORST_INCIDENTS + _NEXT_INCIDENTS).to_dicts()
+    return rows[:_WORST_INCIDENTS], rows[_WORST_INCIDENTS:]
 
 
 def _timed(sender: pl.Expr) -> pl.Expr:

@@ -11,6 +11,7 @@ _PATIENCE_S = 21
 """Seconds after which a sender gives up a SYN. Attempts in the last ones of a capture may still have been answered."""
 _CLOSED, _REFUSED_SESSION, _OTHER_VERSION = list(FAILURES)[3:]
 _PINGED = ("source", "destination")
+_UNHEARD = pl.lit(Attempt.NO_ANSWER.value)
 _NO_ANSWER = (Attempt.NO_ANSWER.value, Attempt.SILENT.value)
 
 
@@ -132,7 +133,8 @@ def _connections(streams: pl.DataFrame, handshakes: pl.DataFrame, quarantine: pl
     """Returns `client`, `server`, `first_at`, `last_at`, `key` and `failure` (null for none) of each connection.
 
     A connection that was closed without an answer counts only where the captures show that its receiver acknowledged
-    bytes.
+    bytes; and one that had no answer, only where they show what receivers send at all. One of which only the server's
+    bytes were captured worked.
     """
     connection, mid_stream = pl.col("connection_id"), pl.col("mid_stream")
     refusals = handshakes.filter("connection_refused")
@@ -145,13 +147,18 @@ def _connections(streams: pl.DataFrame, handshakes: pl.DataFrame, quarantine: pl
         ~connection.is_in(answered.implode()) & pl.col("closed") & ~mid_stream & pl.col("acked_bytes").is_not_null()
     )
     last_at = pl.col("last_captured_at").max().over("connection_id")
+    is_first, is_only = pl.col("from_initiator"), (~pl.col("from_initiator")).all().over("connection_id")
+    asked, carried = streams.filter("from_initiator"), pl.col("attempt").is_null()
+    heard = (
+        answered.len() > 0 or asked.filter(carried)["acked_bytes"].count() > 0 or not asked.select(carried.any()).item()
+    )
     return (
-        streams.with_columns(last_at=last_at)
-        .filter("from_initiator")
+        streams.with_columns(last_at=last_at, is_only=is_only)
+        .filter(is_first | pl.col("is_only"), pl.lit(heard) | pl.col("attempt").ne_missing(_UNHEARD))
         .select(
             "last_at",
-            pl.col("src_ip").alias("client"),
-            pl.col("dst_ip").alias("server"),
+            pl.when(is_first).then("src_ip").otherwise("dst_ip").alias("client"),
+            pl.when(is_first).then("dst_ip").otherwise("src_ip").alias("server"),
             pl.col("first_captured_at").alias("first_at"),
             key_at("stream_id", pl.lit(0)).alias("key"),
             pl.when(connection.is_in(refused.implode()))

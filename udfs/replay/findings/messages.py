@@ -95,10 +95,15 @@ def _gap_expired(found: Found) -> str:
     number = found.first.number
     attempts = (f"number {one.number} ({one.message_id})" for one in found.shown.get(Role.ATTEMPT, ()))
     refused = ", ".join(dict.fromkeys(attempts))  # one message may have been refused several times
+    skipped = number_range(number - found.first.gap_size, number - 1)
+    why = (
+        f"{skipped} came before the captures, or the sender skipped them"
+        if found.first.state_number is None
+        else f"the sender skipped {skipped}"
+    )
     return (
-        f"{found.counted('message')} {found.was} accepted although the sender skipped numbers, which it does when "
-        f"messages expire. Before the first, number {number}, "
-        f"{number_range(number - found.first.gap_size, number - 1)} expired."
+        f"{found.counted('message')} {found.was} accepted over numbers that did not come, as when messages expire. "
+        f"Before the first, number {number}, {why}."
         f"{f' The receiver had refused: {refused}.' if refused else ''}"
     )
 

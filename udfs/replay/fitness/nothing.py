@@ -27,6 +27,7 @@ _NOT_IN_TRANSACTIONS = (
     "none of them transactional: for transactional messages alone MSMQ promises that they arrive, once and in order. "
     "Look whether the application sends in a transaction, and to a transactional queue."
 )
+_ONE_WAY = "only one direction of some connections, without a message. Capture both directions."
 _NO_PACKET = (
     "no message and no acknowledgment. The machines connected, or tried to, and sent nothing; or what they sent is "
     "encrypted, or began before the captures. Capture from before the connection is made, in both directions."
@@ -59,6 +60,8 @@ def _in_frames(captures: Captures, *, has_failed: bool) -> str:
         return f"The captures hold {_many(answers, 'acknowledgment')}, but not the messages. {_OTHER_WAY}"
     if segments and has_failed:
         return ""
+    if segments and any(one.get("one_way_count") for one in captures):
+        return f"The captures hold {_many(segments, 'segment')} of the TCP ports of MSMQ, but {_ONE_WAY}"
     if segments:
         return f"The captures hold {_many(segments, 'segment')} of the TCP ports of MSMQ (--ports), but {_NO_PACKET}"
     if not frames:
