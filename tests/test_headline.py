@@ -133,8 +133,8 @@ NOWHERE |= {"classes": []}
             {Outcome.DELIVERED: 10},
             {"confirmed": 4, "broken": 1, "failed": ["A could not connect to B."]},
             (
-                "No loss was seen, but: 1 capture cut off or damaged, 6 that no acknowledgment confirms, 1 machine that "
-                "could not connect.\n4 of 10 confirmed by the receiver, 6 inferred from the rules."
+                "No loss was seen, but: 1 capture cut off or damaged, 6 that no acknowledgment confirms, 1 machine "
+                "that could not connect.\n4 of 10 confirmed by the receiver, 6 inferred from the rules."
             ),
         ),
         # A doubt is named in place of "nothing was lost".
