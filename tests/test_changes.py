@@ -101,7 +101,7 @@ def test_a_night_in_a_catalog_judges_what_it_brought(
     spark.sql(f"CREATE DATABASE nights LOCATION '{tmp_path / 'nights.db'}'")
     catalog = InCatalog(spark, "spark_catalog.nights")
     judged = []
-    for night, part in enumerate((files[:3], files[3:5], files[5:7], files[7:])):
+    for night, part in enumerate((files[:3], files[3:6], files[6:])):
         for place in ({"warehouse": str(tmp_path / "tables")}, {"catalog_schema": catalog.root}):
             caplog.clear()
             with caplog.at_level(logging.INFO):
@@ -111,11 +111,11 @@ def test_a_night_in_a_catalog_judges_what_it_brought(
         for table in set(TABLES) - {RUNS}:
             kept = [name for name in table.names if name not in _OF_RUN]
             assert_frame_equal(*(one.read_local(table).select(kept) for one in (here, catalog)), check_row_order=False)
-        if night == 1:
+        if night == 0:
             for table in SOURCES:
                 spark.sql(
                     f"ALTER TABLE {catalog.name(table)} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')"
                 )
-    assert [found is None for found in judged] == [True, False, True, False]
+    assert [found is None for found in judged] == [True, True, False]
     assert all(int(found[1].replace(",", "")) < int(found[2].replace(",", "")) for found in judged if found)
     spark.sql("DROP DATABASE nights CASCADE")
