@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.cli.config import Config
 from jobs.commands import nightly
 from jobs.simulator import simulate
+from jobs.tables.declared import CHANGES
 from jobs.tables.in_folder import InFolder
 from jobs.tables.in_store import InStore
 from jobs.tables.spark_rows import with_columns_of
@@ -113,9 +114,7 @@ def test_a_night_in_a_catalog_judges_what_it_brought(
             assert_frame_equal(*(one.read_local(table).select(kept) for one in (here, catalog)), check_row_order=False)
         if night == 0:
             for table in SOURCES:
-                spark.sql(
-                    f"ALTER TABLE {catalog.name(table)} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'false')"
-                )
+                catalog.set_properties(table, {CHANGES: "false"})
     assert [found is None for found in judged] == [True, True, False]
     assert all(int(found[1].replace(",", "")) < int(found[2].replace(",", "")) for found in judged if found)
     spark.sql("DROP DATABASE nights CASCADE")

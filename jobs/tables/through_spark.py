@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Self
 from uuid import uuid4
 
@@ -143,7 +144,7 @@ class ThroughSpark(Warehouse):
             found = collect(summed if kept is None else summed.limit(kept + 1))
         except Exception as error:  # noqa: BLE001 - PySpark has no class for some of them
             progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
-            self._keep_changes(table)
+            self._keep_changes()
             return None
         if kept is not None and found.height > kept:
             return None
@@ -153,10 +154,11 @@ class ThroughSpark(Warehouse):
     def _newest_version(self, table: Table) -> int:
         return next(iter(self.commits(table))).version
 
-    def _keep_changes(self, table: Table) -> None:
-        """Makes Delta keep the changes of a table, unless it does."""
-        if self.properties(table).get(CHANGES) != "true":
-            self.commit(table, lambda: self.set_properties(table, {CHANGES: "true"}))
+    def _keep_changes(self) -> None:
+        """Makes Delta keep the changes of all that a replay reads, unless it does."""
+        for table in filter(self.has, SOURCES):
+            if self.properties(table).get(CHANGES) != "true":
+                self.commit(table, partial(self.set_properties, table, {CHANGES: "true"}))
 
     def _has_no_rows(self, table: Table) -> bool:
         return self.is_new(table)
