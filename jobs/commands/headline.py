@@ -42,6 +42,10 @@ _ONE_WAY = (
     "The captures hold one direction only: what was refused follows from the rules, and nothing tells what was "
     "acknowledged."
 )
+_CONTRADICTED = "contradicted by the receiver"
+_CUT = "cut off or damaged"
+_UNABLE = "that could not connect"
+_WHOSE = "more lost, of which nothing compares the clocks, so whose is not known"
 _LOOK = ": look whether they are still in the outgoing queues of their senders"
 _MACHINES = 3
 """Machines that the headline names."""
@@ -193,102 +197,114 @@ def headline_figures(
     machines that could not connect: the first comes first where no message was judged, and `why` says in which
     situation that is. `silences` are those of `causes_of_silence`.
     """
-    stuck, undecided = places["stuck"], places["undecided"]
-    missing = Figure(missing_bytes, "missing bytes" if missing_bytes > 1 else "missing byte", "limits")
-    not_known = (
-        Figure(outcomes.get(Outcome.UNKNOWN, 0), "unknown", "unknown", Outcome.UNKNOWN),
-        Figure(outcomes.get(Outcome.CONTRADICTED, 0), "contradicted by the receiver", "unknown", Outcome.CONTRADICTED),
-    )
-    not_judged = Figure(unjudged, "transactional messages not judged", "limits")
-    wrong = Figure(errors, "findings that are errors" if errors > 1 else "finding that is an error", "incidents")
-    broken = shown.lacks.broken
-    cut = Figure(broken, f"{one_or_many(broken, 'capture', 'captures')} cut off or damaged", "limits")
-    unable = Figure(
-        len(failed), f"{one_or_many(len(failed), 'machine', 'machines')} that could not connect", "findings"
-    )
+    stuck, undecided, unacknowledged = (places[name] for name in ("stuck", "undecided", "unacknowledged"))
     by_rules = sum(outcomes.get(outcome, 0) for outcome in DELIVERED) - confirmed
+    not_known = _present(
+        [
+            Figure(outcomes.get(Outcome.UNKNOWN, 0), "unknown", "unknown", Outcome.UNKNOWN),
+            Figure(outcomes.get(Outcome.CONTRADICTED, 0), _CONTRADICTED, "unknown", Outcome.CONTRADICTED),
+        ]
+    )
+    gaps = Figure(missing_bytes, one_or_many(missing_bytes, "missing byte", "missing bytes"), "limits")
+    not_judged = Figure(unjudged, "transactional messages not judged", "limits")
+    wrong = Figure(errors, one_or_many(errors, "finding that is an error", "findings that are errors"), "incidents")
+    cut = Figure(shown.lacks.broken, f"{one_or_many(shown.lacks.broken, 'capture', 'captures')} {_CUT}", "limits")
+    unable = Figure(len(failed), f"{one_or_many(len(failed), 'machine', 'machines')} {_UNABLE}", "findings")
     unsure = Figure(by_rules if by_rules > confirmed > 0 else 0, "that no acknowledgment confirms", "sessions")
-    doubts = (*not_known, missing, cut, unsure, not_judged, unable, wrong)
-    not_read_where = "" if not_read_since_ns is None else f" since {second(not_read_since_ns)}"
-    if missing_bytes:
-        not_read_where += f" ({_MISSED})"
-    pending = outcomes.get(Outcome.PENDING, 0)
-    waiting = (
-        Figure(pending, f"pending ({stuck:,} of them stuck)" if stuck else "pending", "pending", Outcome.PENDING),
-        Figure(outcomes.get(Outcome.AWAITED, 0), "awaited", "pending", Outcome.AWAITED),
-    )
-    expired_where = where(places, ways, "expired_unseen", names)
-    twice, arrived_twice = places["twice"], outcomes.get(Outcome.DELIVERED_TWICE, 0)
-    deliveries = "each to two receivers" if arrived_twice == 2 * twice else f"{arrived_twice:,} deliveries"
-    each = f" ({deliveries})" if arrived_twice > twice else ""
-    harmed = (
-        Figure(twice, f"delivered twice{each}", "incidents"),
-        Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read"),
-    )
-    beside = (
-        Figure(
-            outcomes.get(Outcome.EXPIRED_UNSEEN, 0),
-            f"expired unseen (skipped by their sender{expired_where})",
-            "expired_unseen",
-        ),
-        Figure(not_read or 0, f"accepted, not read yet{not_read_where}", "sessions"),
-        Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
-    )
-    words = dict(_WORDS)
-    if reasons := "; ".join(dict.fromkeys(map(reason_of, places["classes"]))):
-        words[Outcome.REFUSED_FOR_CAUSE] += f" ({reasons})"
-    split = _present([Figure(outcomes.get(outcome, 0), words[outcome], "lost", outcome) for outcome in LOST])
-    lost, unacknowledged = sum(one.number for one in split), places["unacknowledged"]
-    in_doubt = Figure(undecided, "more lost, of which nothing compares the clocks, so whose is not known", "unknown")
-    is_bad = bool(lost or stuck or unacknowledged)
-    is_fine = not (is_bad or undecided or _present((*doubts, *waiting))) and confirmed > 0
-    told = {"missing_bytes": missing_bytes, "broken": broken} if is_bad else {"missing_bytes": 0, "broken": 0}
-    lacks = shown.lacks._replace(**told)  # of which what is 0 here is among the doubts
-    is_doubtful = is_bad or bool(_present(not_known))
-    is_one_way = is_doubtful and lacks.is_one_way
-    also = (in_doubt, *not_known, not_judged, *waiting) if is_bad else ()
-    lost_where, stuck_where, unacknowledged_where, waiting_where, doubts_where = (
-        where(places, ways, what, names) for what in HARM
-    )
-    called = [_called(one, names, role) for one, role in islice(machines.items(), _MACHINES)]
-    more = len(machines) - _MACHINES
-    to_go = ", then to ".join(called) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
     nothing_judged = (
         ""
         if sum(outcomes.values()) or unjudged
         else unfit or " ".join([*failed[:1], _nothing(passing_through, unread, why, has_failed=bool(failed))])
     )
+    in_doubt = [*not_known, gaps, cut, unsure, not_judged, unable, wrong]
+    if nothing_judged:  # which says why, so that less is in doubt
+        in_doubt = [] if unfit else [gaps, not_judged, wrong]
+    doubts, waiting, harmed = _present(in_doubt), _waiting(outcomes, stuck), _harmed(outcomes, places["twice"])
+    split = _lost(outcomes, places["classes"])
+    lost = sum(one.number for one in split)
+    is_bad = bool(lost or stuck or unacknowledged)
+    is_fine = not (is_bad or undecided or doubts or waiting) and confirmed > 0
+    also = [Figure(undecided, _WHOSE, "unknown"), *not_known, not_judged, *waiting] if is_bad else []
+    beside = _beside(outcomes, not_read, not_read_since_ns, where(places, ways, "expired_unseen", names), missing_bytes)
+    lacks = shown.lacks._replace(missing_bytes=missing_bytes)
+    if not is_bad:  # then these are among the doubts
+        lacks = lacks._replace(missing_bytes=0, broken=0)
+    is_one_way = lacks.is_one_way and (is_bad or bool(not_known))
+    at = {what: where(places, ways, what, names) for what in HARM}
     return Figures(
-        lost,
-        stuck,
-        unacknowledged,
-        split,
-        _present(one for one in doubts if not nothing_judged or (one in (missing, not_judged, wrong) and not unfit)),
-        [] if is_bad else _present(waiting),
-        _present([*also, *(() if is_fine else harmed), *beside]),
-        _present(harmed) if is_fine else [],
-        lost_where,
-        stuck_where,
-        unacknowledged_where,
-        waiting_where,
-        doubts_where,
-        "sent again and again" if is_one_way else "never acknowledged",
-        _LOOK if is_one_way else _resent(places["resent"], places["silent"], unacknowledged),
-        _ONE_WAY if is_one_way else "",
-        _incomplete(lacks) if is_doubtful and not is_one_way else "",
-        _sure(
+        lost=lost,
+        stuck=stuck,
+        unacknowledged=unacknowledged,
+        split=split,
+        doubts=doubts,
+        waiting=[] if is_bad else waiting,
+        beside=_present([*also, *([] if is_fine else harmed), *beside]),
+        harmed=harmed if is_fine else [],
+        lost_where=at["lost"],
+        stuck_where=at["stuck"],
+        unacknowledged_where=at["unacknowledged"],
+        waiting_where=at["pending"],
+        doubts_where=at["unknown"],
+        silence="sent again and again" if is_one_way else "never acknowledged",
+        resent=_LOOK if is_one_way else _resent(places["resent"], places["silent"], unacknowledged),
+        one_way=_ONE_WAY if is_one_way else "",
+        incomplete=_incomplete(lacks) if (is_bad or not_known) and not is_one_way else "",
+        sure=_sure(
             shown,
             sum(outcomes.get(outcome, 0) for outcome in TO_CONFIRM),
             confirmed,
             by_rules,
             places["by_clocks"],
         ),
-        confirmed,
-        "" if is_one_way and not (lost or stuck) else to_go,
-        nothing_judged,
-        undecided,
-        "" if is_one_way else _causes(silences),
+        confirmed=confirmed,
+        machines="" if is_one_way and not (lost or stuck) else _to_go(machines, names),
+        nothing_judged=nothing_judged,
+        undecided=undecided,
+        cause="" if is_one_way else _causes(silences),
     )
+
+
+def _lost(outcomes: Mapping[str, int], classes: Iterable[int]) -> list[Figure]:
+    """Returns the messages that were lost, by outcome; `classes` of FinalAcks say why some were refused for cause."""
+    words = dict(_WORDS)
+    if reasons := "; ".join(dict.fromkeys(map(reason_of, classes))):
+        words[Outcome.REFUSED_FOR_CAUSE] += f" ({reasons})"
+    return _present(Figure(outcomes.get(outcome, 0), words[outcome], "lost", outcome) for outcome in LOST)
+
+
+def _waiting(outcomes: Mapping[str, int], stuck: int) -> list[Figure]:
+    words = f"pending ({stuck:,} of them stuck)" if stuck else "pending"
+    pending = Figure(outcomes.get(Outcome.PENDING, 0), words, "pending", Outcome.PENDING)
+    return _present([pending, Figure(outcomes.get(Outcome.AWAITED, 0), "awaited", "pending", Outcome.AWAITED)])
+
+
+def _harmed(outcomes: Mapping[str, int], twice: int) -> list[Figure]:
+    """Returns the messages that were delivered twice, each counted once, and those that were not read."""
+    deliveries = outcomes.get(Outcome.DELIVERED_TWICE, 0)
+    said = "each to two receivers" if deliveries == 2 * twice else f"{deliveries:,} deliveries"
+    arrived_twice = Figure(twice, f"delivered twice{f' ({said})' if deliveries > twice else ''}", "incidents")
+    return _present([arrived_twice, Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read")])
+
+
+def _beside(
+    outcomes: Mapping[str, int], not_read: int | None, since_ns: int | None, expired_where: str, missing_bytes: int
+) -> list[Figure]:
+    """Returns what is told of messages that are neither lost nor in doubt."""
+    since = "" if since_ns is None else f" since {second(since_ns)}"
+    since += f" ({_MISSED})" if missing_bytes else ""
+    skipped = f"expired unseen (skipped by their sender{expired_where})"
+    return [
+        Figure(outcomes.get(Outcome.EXPIRED_UNSEEN, 0), skipped, "expired_unseen"),
+        Figure(not_read or 0, f"accepted, not read yet{since}", "sessions"),
+        Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
+    ]
+
+
+def _to_go(machines: Mapping[str, str], names: Names) -> str:
+    """Returns the first machines, each with its name and its role, and how many there are more."""
+    called = [_called(one, names, role) for one, role in islice(machines.items(), _MACHINES)]
+    more = len(machines) - _MACHINES
+    return ", then to ".join(called) + (f" and {counted(more, 'more machine')}" if more > 0 else "")
 
 
 def _causes(silences: Mapping[Cause, int]) -> str:
