@@ -146,14 +146,16 @@ def evidence(
     told = addressed(acks, at, senders)
     found: dict[Key, Said] = {}
     guids = {address: guid for guid, known in addresses_of(at.values()).items() for address in known}
+    names: dict[tuple[str, str], set[str]] = defaultdict(set)
     moved: dict[Conversation, list[Row]] = defaultdict(list)
     for (receiver, source, sequence), own in arrivals.items():
+        names[guids.get(receiver, receiver), source].add(receiver)
         moved[guids.get(receiver, receiver), source, sequence] += own
-    for conversation, own in arrivals.items():
-        receiver, source, sequence = conversation
-        exchange = Exchange(
-            moved[guids.get(receiver, receiver), source, sequence], told.get(conversation, []), literal=literal
-        )
+    for (receiver, source, sequence), own in arrivals.items():
+        one = guids.get(receiver, receiver)
+        by_any_name = {ack for name in names[one, source] for ack in told.get((name, source, sequence), [])}
+        acks_in_time = sorted(by_any_name, key=lambda ack: ack[:2])
+        exchange = Exchange(moved[one, source, sequence], acks_in_time, literal=literal)
         found |= {(row["stream_id"], row["stream_offset"]): exchange.said(row) for row in own}
     for own in scopes.values():
         keys = [(row["stream_id"], row["stream_offset"]) for row in sorted(own, key=lambda row: row["replay_order"])]

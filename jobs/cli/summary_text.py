@@ -388,9 +388,9 @@ def _outcomes(counts: Mapping[str, int], summary: Mapping[str, Any]) -> str:
     """Returns messages by outcome; how many of the delivered are confirmed, where not all are."""
     named, confirmed = ", ".join(_named(outcome, many) for outcome, many in counts.items()), summary.get("confirmed", 0)
     delivered = sum(many for outcome, many in counts.items() if outcome in DELIVERED)
-    if not confirmed and delivered:
+    if 2 * confirmed < delivered:
         by_rules = re.sub(r"\bdelivered(?=,|$)", "accepted by the rules", named)
-        return f"{by_rules}; none of them confirmed by the receiver"
+        return f"{by_rules}; {f'{confirmed:,}' if confirmed else 'none'} of them confirmed by the receiver"
     if confirmed < delivered:
         sure = f"{confirmed:,} confirmed by the receiver, {delivered - confirmed:,} not confirmed"
         return f"{named}; of {delivered:,} delivered {sure}"

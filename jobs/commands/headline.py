@@ -23,8 +23,8 @@ NOT_TOLD = (
 WAITS = "The receiver refuses the pending ones until what comes before them arrives."
 """Explains to a reader that messages are pending."""
 UNCONFIRMED = (
-    "The captures hold no acknowledgment of these messages: only the sender's outgoing queue, or a capture of the way "
-    "back, can tell whether they arrived."
+    "The captures hold no acknowledgment of these messages: only the sender's outgoing queue and its dead-letter "
+    "queue, or a capture of the way back, can tell whether they arrived."
 )
 """Explains to a reader that no message is confirmed."""
 _WORDS = {
@@ -107,6 +107,8 @@ class Figures(NamedTuple):
     """Messages that were lost, though nothing tells which: no clock that is compared."""
     cause: str
     """Says why receivers acknowledged nothing."""
+    unsure: int
+    """Messages, beside the bad ones, that only the rules say were delivered, where these are most of the delivered."""
 
 
 def certainties(outcomes: Mapping[str, int], confirmed: int, by_clocks: int) -> dict[str, int]:
@@ -181,6 +183,7 @@ def headline_figures(
     unjudged: int,
     passing_through: int,
     errors: int,
+    apart: int = 0,
     unfit: str = "",
     why: str = "",
     silences: Mapping[Cause, int] = _NO_SILENCES,
@@ -192,7 +195,8 @@ def headline_figures(
     and `ways` those of `ways_of_harm`; `unread` says of captures which frames were not read; `shown` is what the
     captures show; `confirmed` counts delivered messages that an acknowledgment confirms; `not_read` those that are
     accepted and not read yet, since then, None where that is not reported; `unjudged` are transactional messages
-    without a verdict that were not `passing_through`; `errors` are findings of that severity. `unfit` is a sentence on
+    without a verdict that were not `passing_through`; `errors` are findings of that severity, of which so
+    many are `apart`: of no incident. `unfit` is a sentence on
     captures from which nothing could be judged: then it is said in place of all doubts. `failed` are sentences on
     machines that could not connect: the first comes first where no message was judged, and `why` says in which
     situation that is. `silences` are those of `causes_of_silence`.
@@ -224,12 +228,15 @@ def headline_figures(
     lost = sum(one.number for one in split)
     is_bad = bool(lost or stuck or unacknowledged)
     is_fine = not (is_bad or undecided or doubts or waiting) and confirmed > 0
-    also = [Figure(undecided, _WHOSE, "unknown"), *not_known, not_judged, *waiting] if is_bad else []
+    others = Figure(
+        apart, one_or_many(apart, "other finding that is an error", "other findings that are errors"), "findings"
+    )
+    also = [Figure(undecided, _WHOSE, "unknown"), *not_known, not_judged, unable, others, *waiting] if is_bad else []
     beside = _beside(outcomes, not_read, not_read_since_ns, where(places, ways, "expired_unseen", names), missing_bytes)
     lacks = shown.lacks._replace(missing_bytes=missing_bytes)
     if not is_bad:  # then these are among the doubts
         lacks = lacks._replace(missing_bytes=0, broken=0)
-    is_one_way = lacks.is_one_way and (is_bad or bool(not_known))
+    is_one_way = lacks.is_one_way and not nothing_judged and (is_bad or bool(not_known) or not confirmed)
     at = {what: where(places, ways, what, names) for what in HARM}
     return Figures(
         lost=lost,
@@ -261,6 +268,7 @@ def headline_figures(
         nothing_judged=nothing_judged,
         undecided=undecided,
         cause="" if is_one_way else _causes(silences),
+        unsure=unsure.number if is_bad else 0,
     )
 
 
@@ -389,6 +397,8 @@ def headline(figures: Figures) -> str:
         said.append(f"{unacknowledged:,} {were} {figures.silence}{figures.unacknowledged_where}{figures.resent}.")
     if not (lost or stuck or unacknowledged):
         said.append(nothing_lost(figures))
+    if figures.unsure:
+        said.append(f"No acknowledgment confirms {figures.unsure:,} others.")
     if figures.cause:
         said.append(f"{figures.cause}.")
     if figures.incomplete:

@@ -27,7 +27,7 @@ from udfs.frames.engine import Row
 T = TypeVar("T")
 _WORTH_COMPILING = 64 << 20
 """Bytes of captures from which on queries are compiled."""
-_WORTH_PROCESSES = 256 << 20
+_WORTH_PROCESSES = 512 << 20
 """Bytes of captures from which on reading them in several processes takes less time than starting these."""
 
 

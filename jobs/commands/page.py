@@ -16,8 +16,8 @@ from udfs.frames.engine import Engine, T
 from udfs.replay.fitness.amiss import cut_short
 from udfs.replay.fitness.nothing import why_nothing
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
-from udfs.report.findings import found_alone
-from udfs.report.flow import REPORTED, collect, read_few
+from udfs.report.findings import errors_alone, found_alone
+from udfs.report.flow import REPORTED, collect, read_few, said_by_acks
 from udfs.report.period import begin_of_last_run
 from udfs.report.summary import unread_frames
 
@@ -46,7 +46,10 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         not_read_since_ns=rows[SINCE],
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
         unfit="" if numbers["messages"] else cut_short(captures),
-        why="" if numbers["messages"] else why_nothing(captures, has_failed=bool(failed)),
+        why=""
+        if numbers["messages"]
+        else " ".join([why_nothing(captures, has_failed=bool(failed)), *said_by_acks(engine)]),
+        apart=len(errors_alone(few["findings"])),
         silences=rows["silences"],
         failed=failed,
     )

@@ -29,7 +29,7 @@ from udfs.replay.incidents.advice import certainty_of, certainty_of_cause
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.replay.words import one_or_many
 from udfs.report.findings import errors_alone, found_alone, sentences_by_incident
-from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, queues_with_harm, read_few
+from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, queues_with_harm, read_few, said_by_acks
 from udfs.report.incidents import (
     causes_of_silence,
     causes_untold,
@@ -138,8 +138,9 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         unjudged=sums["unjudged"],
         passing_through=sums["passing_through"],
         errors=severities[Severity.ERROR.value],
+        apart=len(apart := errors_alone(few["findings"])),
         unfit="" if is_judged else cut_short(captures),
-        why="" if is_judged else why_nothing(captures, has_failed=bool(failed)),
+        why="" if is_judged else " ".join([why_nothing(captures, has_failed=bool(failed)), *said_by_acks(engine)]),
         silences=causes_of_silence(incidents),
         failed=failed,
     )
@@ -178,7 +179,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "next_incidents": [_named(one) for one in following],
         "causes_untold": causes_untold(incidents, [*worst, *following]),
         "failed_connections": failed,
-        "errors_alone": errors_alone(few["findings"]),
+        "errors_alone": apart,
         "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS, notes=True),
     } | newest
 

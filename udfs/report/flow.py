@@ -17,11 +17,14 @@ from schemas.messages import ACKS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, VERDICTS
 from schemas.table import Table
+from schemas.wire import NEGATIVE_CLASS
 from udfs.frames.columns import PLACE, SEQUENCE
 from udfs.frames.derivation import ONE, Frames
 from udfs.frames.engine import Engine, T
 from udfs.frames.tables import schema_of
+from udfs.replay.findings.final_acks import reason_of
 from udfs.replay.order.acks import OF_ACKS
+from udfs.replay.words import one_or_many
 from udfs.report.messages import (
     ACCEPTED_AT,
     OF_HARM,
@@ -78,6 +81,17 @@ def read_few(engine: Engine[Any], *tables: Table) -> Few:
         few[COPIES] = few[ENDS.name].select("stream_id", "copy_of").drop_nulls("copy_of")
         few[ENDS.name] = few[ENDS.name].filter(pl.col("copy_of").is_null())
     return few
+
+
+def said_by_acks(engine: Engine[Any]) -> list[str]:
+    """Returns what FinalAcks say of messages that did not arrive, a sentence per class; for captures without these."""
+    said = engine.collect(acks=engine.sum_up(engine.read(ACKS, "message_class"), ["message_class"]))["acks"]
+    negative = said.drop_nulls().filter(pl.col("message_class").cast(pl.Int64) & NEGATIVE_CLASS != 0)
+    return [
+        f"{many:,} {one_or_many(many, 'acknowledgment says', 'acknowledgments say')} that a message was refused or not "
+        f"read: {reason_of(one)}."
+        for one, many in negative.sort("message_class").iter_rows()
+    ]
 
 
 def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Sequence[str] = ()) -> dict[str, Any]:

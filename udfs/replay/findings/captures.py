@@ -144,7 +144,9 @@ def _connections(streams: pl.DataFrame, handshakes: pl.DataFrame, quarantine: pl
     refused = streams.join(refusals, on="stream_id", how="semi")["connection_id"]
     other_version = streams.filter(~mid_stream).join(of_other_version, on="stream_id", how="semi")["connection_id"]
     closed = (
-        ~connection.is_in(answered.implode()) & pl.col("closed") & ~mid_stream & pl.col("acked_bytes").is_not_null()
+        (~connection.is_in(answered.implode()) & pl.col("closed") & ~mid_stream)
+        & pl.col("acked_bytes").is_not_null()
+        & (pl.col("missing_bytes") == 0)  # else the captures miss the answer, too
     )
     last_at = pl.col("last_captured_at").max().over("connection_id")
     is_first, is_only = pl.col("from_initiator"), (~pl.col("from_initiator")).all().over("connection_id")

@@ -161,7 +161,8 @@ def closed_connections(
 def replaced_receivers(tallies: pl.DataFrame, ends: pl.DataFrame, doubted: pl.DataFrame) -> pl.DataFrame:
     """Returns rows for `receiver_replaced`, one per sequence that went on at another queue manager.
 
-    The other one got all that came before, and nothing since. Queue managers are told apart by their GUIDs.
+    The other one got all that came before, and nothing since; nor did a connection to it begin since, as behind a load
+    balancer. Queue managers are told apart by their GUIDs.
     """
     guids = ends.filter(pl.col("receiver_guid").is_not_null()).select(
         "stream_id", guid="receiver_guid", reached=address_reached()
@@ -178,6 +179,7 @@ def replaced_receivers(tallies: pl.DataFrame, ends: pl.DataFrame, doubted: pl.Da
             pl.col("messages").sum(),
         )
     )
+    there = ends.drop_nulls("receiver_guid").group_by(guid_before="receiver_guid").agg(begun_ns=pl.max("first_ns"))
     before = parts.rename(
         {
             name: f"{name}_before"
@@ -186,7 +188,9 @@ def replaced_receivers(tallies: pl.DataFrame, ends: pl.DataFrame, doubted: pl.Da
     )
     found = (
         parts.join(before, on=["source_queue_manager", "tx_sequence_id"])
+        .join(there, on="guid_before", how="left")
         .filter(pl.col("guid") != pl.col("guid_before"), pl.col("last_captured_ns_before") < pl.col("first_ns"))
+        .filter((pl.col("begun_ns") <= pl.col("first_ns")).fill_null(value=True))
         .sort("last_captured_ns_before", "part_key_before")
         .unique(SEQUENCE, keep="last", maintain_order=True)
     )

@@ -247,9 +247,17 @@ def in_short(cause: Cause) -> str:
 
 
 def advise(
-    cause: Cause, outcome: IncidentOutcome, senders: Sequence[Mapping[str, Any]], classes: Sequence[int] = ()
+    cause: Cause,
+    outcome: IncidentOutcome,
+    senders: Sequence[Mapping[str, Any]],
+    classes: Sequence[int] = (),
+    *,
+    is_missing: bool = True,
 ) -> str:
-    """Returns what to do about an incident whose `senders` are as in INCIDENTS; `classes` are those of FinalAcks."""
+    """Returns what to do about an incident whose `senders` are as in INCIDENTS; `classes` are those of FinalAcks.
+
+    `is_missing`: a message has not come; else what was lost came when the receiver had gone past it.
+    """
     suspected = [one for one in senders if one["suspected"]]
     if outcome is IncidentOutcome.REPAIRED and not suspected:
         return _ABOUT[cause].if_none_lost
@@ -262,6 +270,8 @@ def advise(
     )
     if cause is Cause.REFUSED_FOR_CAUSE and classes:
         needed = " ".join(dict.fromkeys(map(advice_on, classes)))
+    if cause is Cause.MESSAGE_MISSING and outcome is IncidentOutcome.LOST and not is_missing:
+        needed = "The lost messages came, but the receiver had gone past them or waited for others."
     if outcome is IncidentOutcome.LOST:
         needed = f"{needed} {_send_again(senders) if suspected else _SEND_AGAIN}"
     elif outcome is IncidentOutcome.PENDING and cause is Cause.MESSAGE_MISSING:

@@ -233,6 +233,8 @@ class Sequence:
         return reaches_in or (gave_up and from_the_first)
 
 
+_MISSING = (*PENDING, Outcome.NEVER_SEEN)
+"""Outcomes of messages that may still be found; without one, what was lost came too late."""
 Story = list[Sequence]
 """The sequences of an incident."""
 
@@ -368,7 +370,7 @@ def incident_row(story: Story) -> Row:
         "ongoing": waits or (False if all(one.is_shown_to_end for one in story) else None),
         "senders": senders,
         "receivers": sorted({address for one in story for address in one.known.receivers}),
-        "advice": advise(cause, outcome, senders, classes),
+        "advice": advise(cause, outcome, senders, classes, is_missing=any(one.shows in _MISSING for one in troubles)),
         **{_COLUMNS.get(name, name): many for name, many in counts.items()},
         "undecided": undecided,
         "explanation": sentence_of(
