@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+import dpkt
 import pytest
 from warehouses import config
 
@@ -99,3 +100,49 @@ def test_the_first_lines_say_what_happened_where_and_what_to_do(name: str) -> No
     said = SITUATIONS[name]
     assert [words for words in said.must if words not in first] == []
     assert [words for words in said.must_not if words in first] == []
+
+
+def _of_one_direction(capture: Path, *, from_port: bool) -> bytes:
+    """Returns a little-endian capture with the frames alone that the MSMQ port sent, or that it was sent."""
+    data, at = capture.read_bytes(), 24
+    made = data[:at]
+    while at < len(data):
+        size = 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+        packet = dpkt.ethernet.Ethernet(data[at + 16 : at + size])
+        if (packet.data.data.sport == 1801) is from_port:
+            made += data[at : at + size]
+        at += size
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "from_port", "must", "must_not"),
+    [
+        (
+            "firewall_one_way",
+            False,
+            ("The captures hold one direction only", "10 messages were sent again and again", "outgoing queues"),
+            ("never acknowledged, ", "could not connect", "Nothing was lost"),
+        ),
+        (
+            "no_right_to_send",
+            False,
+            ("The captures hold one direction only", "No loss was seen, and no refusal", "dead-letter queue"),
+            ("Nothing was lost",),
+        ),
+        (
+            "no_right_to_send",
+            True,
+            ("No transactional message was found", "10 acknowledgments say that a message was refused or not read"),
+            ("Nothing was lost", "could not"),
+        ),
+        ("firewall_one_way", True, ("only one direction of some connections",), ("Nothing was lost", "sent nothing")),
+    ],
+)
+def test_one_direction_alone_tells_what_it_shows(
+    tmp_path: Path, name: str, *, from_port: bool, must: tuple[str, ...], must_not: tuple[str, ...]
+) -> None:
+    (tmp_path / "half.pcap").write_bytes(_of_one_direction(CAPTURES / f"{name}.pcap", from_port=from_port))
+    first = look.run(config(Path(), tmp_path / "half.pcap"))["headline"]
+    assert [words for words in must if words not in first] == []
+    assert [words for words in must_not if words in first] == []
