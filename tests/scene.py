@@ -137,6 +137,12 @@ class Scene:
         self.connection(1)
         self.tables.handshake(f"{self.name}.1", self.sender, guid(f"{self.name}.c"))
 
+    def receivers_by_turns(self) -> None:
+        """A message to a receiver, a connection to another one, and 5 s later one to the first, at the same address."""
+        self.another_receiver()
+        self.guids = True
+        self.connection(2, first_captured_at=T0 // 1000 + 5 * SECOND_US, lasting=9)
+
     def two_networks(self) -> None:
         """Connections from two addresses at once, and a message on the first."""
         self.guids = True

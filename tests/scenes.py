@@ -54,6 +54,7 @@ connection, message, messages = event(Scene.connection), event(Scene.message), e
 ack, final_ack, session_ack = event(Scene.ack), event(Scene.final_ack), event(Scene.session_ack)
 missing, returned = event(Scene.missing), event(Scene.returned)
 another_receiver, another_identity = event(Scene.another_receiver), event(Scene.another_identity)
+receivers_by_turns = event(Scene.receivers_by_turns)
 two_networks, in_transactions = event(Scene.two_networks), event(Scene.in_transactions)
 
 
@@ -436,6 +437,9 @@ script(
     out_of_order=WARNING,
     sequence_regressed=WARNING,
 )(another_receiver(), message(1, 1, 0, S + 5, ordinal=9, on=1), message(2, 1, 0, on=1))
+script("one_sequence_goes_to_two_receivers_that_answer_by_turns", several_receivers=WARNING)(
+    receivers_by_turns(), message(1, 2, 1, on=1), message(2, 3, 2, on=1), message(5, 1, 0, S + 5, on=2)
+)
 script("each_sequence_goes_to_one_receiver", several_receivers=INFO)(another_receiver(), message(1, 1, 0, S + 5, on=1))
 script("two_connections_to_one_receiver", nearly="several_receivers receiver_replaced", guids=True)(
     connection(), connection(1), messages(1), message(1, 2, 1, on=1)
