@@ -331,7 +331,7 @@ def test_rows_are_found_by_any_name(tmp_path: Path) -> None:
     for name in HOSTILE:
         assert table.to_pyarrow_table(filters=[("destination_queue", "=", name)]).num_rows == 3
         assert sum(len(f.row_groups) for f in dataset.get_fragments(pc.field("destination_queue") == name)) == 1
-        assert duckdb.execute("SELECT count(*) FROM dataset WHERE destination_queue = ?", [name]).fetchone() == (3,)
+        assert duckdb.execute("SELECT count(*) FROM dataset WHERE destination_queue = ?", [name]).fetchall() == [(3,)]
         literal = name.replace("'", "''")
         query = f"SELECT count(*) AS found FROM verdicts WHERE destination_queue = '{literal}'"  # noqa: S608 - ours
         queried = QueryBuilder().register("verdicts", table).execute(query)
