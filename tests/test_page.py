@@ -229,7 +229,7 @@ def test_the_card_of_an_incident_says_where_since_when_which_machines_and_what_t
     assert "10.20.0.123 (Spare) seen later" in card
     assert re.search(r"Filter: frame\.number == \d+ copy", card)
     ongoing = re.sub(r"\s+", " ", shown.run("document.querySelectorAll('details.incident')[1].innerText"))
-    assert "not over: last seen" in ongoing
+    assert "not known to be over: last seen" in ongoing
 
 
 @pytest.mark.parametrize(
