@@ -131,28 +131,27 @@ class ThroughSpark(Warehouse):
     ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
         """Sums up what the change data feed says of each row: that it came, or went, more often than the other.
 
-        None, too, where Delta keeps no changes since then: from now on it does.
+        None, too, where `most` bytes are a limit, since the size of rows is not known before they come; where the
+        warehouse is not held in memory; and where Delta keeps no changes since then: from now on it does.
         """
-        if self._newest_version(table) <= version:
+        if most is not None or self.local is None:
+            return None
+        if next(iter(self.commits(table))).version <= version:
             none = schema_of(columns_of(table, columns)).to_frame()
             return none, none
-        kept = self.local.most_settled if self.local is not None else most
         try:
             feed = self._feed(table, version)
             more = F.when(F.col("_change_type").isin(*DELETED), -1).otherwise(1)
             summed = feed.groupBy(*columns).agg(F.sum(more).alias(_MORE)).where(F.col(_MORE) != 0)
-            found = collect(summed if kept is None else summed.limit(kept + 1))
+            found = collect(summed.limit(self.local.most_settled + 1))
         except Exception as error:  # noqa: BLE001 - PySpark has no class for some of them
             progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
             self._keep_changes()
             return None
-        if kept is not None and found.height > kept:
+        if found.height > self.local.most_settled:
             return None
         came, went = (found.filter(is_so).drop(_MORE) for is_so in (pl.col(_MORE) > 0, pl.col(_MORE) < 0))
         return came, went
-
-    def _newest_version(self, table: Table) -> int:
-        return next(iter(self.commits(table))).version
 
     def _keep_changes(self) -> None:
         """Makes Delta keep the changes of all that a replay reads, unless it does."""
