@@ -218,8 +218,6 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str, c
     They say what became of which messages, by their labels, where and since when; why, by the gravest finding, and
     which connections `failed`; and what to do. The captures end at `captured_to`.
     """
-    named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident)) or incident["outcome"]
-    queues = ", ".join(incident["destination_queues"]) or "a queue that is not named"
     is_unanswered = not is_confirmed(incident)
     ended = incident["ended_at"]
     end = {
@@ -227,12 +225,11 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str, c
         True: "not over when the captures end: last seen",
         False: "over since",
     }
-    began = incident["began_at"] or "no time known"
     which = f" ({_labels(incident['labels'])})" if incident.get("labels") else ""
     silent = _before_the_end(ended, captured_to) if incident["ongoing"] is not False else ""
     said = "not known to be over: last seen" if silent and incident["ongoing"] else end[incident["ongoing"]]
     over = f"{said} {ended or 'at no time known'}{silent}"
-    lines = [f"{named}{which}, {_machines(incident)}, to {queues}, since {began}, {over}"]
+    lines = [f"{_harm(incident)}{which}, {_machines(incident)}, {_where_and_since(incident)}, {over}"]
     found = [_without_advice(sentence, incident["advice"]) for sentence in incident.get("findings", ())]
     why, sure = "Why", ""
     if incident.get("certainty"):
@@ -258,11 +255,18 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str, c
 
 def _in_one_line(incident: Mapping[str, Any]) -> str:
     """Returns an incident in one line: how many messages, to which queues, since when, why, and where to go."""
-    named = ", ".join(f"{many:,} {word}" for many, word in harm_of(incident)) or incident["outcome"]
+    cause, places = incident["cause"].replace("_", " "), ", and to ".join(map(_called, incident["go_to"]))
+    go_to = f" Go to {places}." if places else ""
+    return printable(f"{_harm(incident)}, {_where_and_since(incident)}: {cause}.{go_to}")
+
+
+def _harm(incident: Mapping[str, Any]) -> str:
+    return ", ".join(f"{many:,} {word}" for many, word in harm_of(incident)) or str(incident["outcome"])
+
+
+def _where_and_since(incident: Mapping[str, Any]) -> str:
     queues = ", ".join(incident["destination_queues"]) or "a queue that is not named"
-    cause, since = incident["cause"].replace("_", " "), incident["began_at"] or "no time known"
-    places = ", and to ".join(map(_called, incident["go_to"]))
-    return printable(f"{named}, to {queues}, since {since}: {cause}.{f' Go to {places}.' if places else ''}")
+    return f"to {queues}, since {incident['began_at'] or 'no time known'}"
 
 
 def _before_the_end(seen: str | None, captured_to: str | None) -> str:

@@ -14,10 +14,9 @@ from schemas.outcomes import Outcome, count_column
 from schemas.replay import FindingKind
 from udfs.frames.engine import Engine, T
 from udfs.replay.fitness.amiss import cut_short
-from udfs.replay.fitness.nothing import why_nothing
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.report.findings import errors_alone, found_alone
-from udfs.report.flow import REPORTED, collect, read_few, said_by_acks
+from udfs.report.flow import REPORTED, collect, read_few, why_nothing_judged
 from udfs.report.period import begin_of_last_run
 from udfs.report.summary import unread_frames
 
@@ -46,9 +45,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         not_read_since_ns=rows[SINCE],
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
         unfit="" if numbers["messages"] else cut_short(captures),
-        why=""
-        if numbers["messages"]
-        else " ".join([why_nothing(captures, has_failed=bool(failed)), *said_by_acks(engine)]),
+        why="" if numbers["messages"] else why_nothing_judged(engine, captures, has_failed=bool(failed)),
         apart=len(errors_alone(few["findings"])),
         silences=rows["silences"],
         failed=failed,

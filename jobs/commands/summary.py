@@ -29,7 +29,7 @@ from udfs.replay.incidents.advice import certainty_of, certainty_of_cause
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.replay.words import one_or_many
 from udfs.report.findings import errors_alone, found_alone, sentences_by_incident
-from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, queues_with_harm, read_few, said_by_acks
+from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, queues_with_harm, read_few, why_nothing_judged
 from udfs.report.incidents import (
     causes_of_silence,
     causes_untold,
@@ -140,7 +140,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         errors=severities[Severity.ERROR.value],
         apart=len(apart := errors_alone(few["findings"])),
         unfit="" if is_judged else cut_short(captures),
-        why="" if is_judged else " ".join([why_nothing(captures, has_failed=bool(failed)), *said_by_acks(engine)]),
+        why="" if is_judged else why_nothing_judged(engine, captures, has_failed=bool(failed)),
         silences=causes_of_silence(incidents),
         failed=failed,
     )
@@ -296,11 +296,9 @@ def with_names(summary: dict[str, Any], names: Names) -> dict[str, Any]:
             "sender_name": names.queue_manager(row["source_queue_manager"]),
             "queue_name": names.queue(row["destination_queue"]),
         }
-    for row in summary.get("next_incidents", ()):
-        for one in row["go_to"]:
-            one |= {"name": names.queue_manager(one["address"])}
     for row in summary.get("worst_incidents", ()):
         row |= {"session_names": names.session(row["session_id"])}
-        for one in (*row["addresses"], *row["go_to"], *row.get("accepted_from", ())):
+    for row in (*summary.get("worst_incidents", ()), *summary.get("next_incidents", ())):
+        for one in (*row.get("addresses", ()), *row["go_to"], *row.get("accepted_from", ())):
             one |= {"name": names.queue_manager(one["address"])}
     return summary

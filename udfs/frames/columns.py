@@ -87,6 +87,11 @@ def message_ordinal() -> pl.Expr:
     return pl.col("message_id").str.extract(r"([^\\]*)$").cast(pl.Int64, strict=False)
 
 
+def way_back() -> pl.Expr:
+    """Returns the `session_id` of the other direction, of rows with `sender` and `receiver`."""
+    return pl.concat_str("receiver", "sender", separator="->").alias("session_id")
+
+
 def count() -> pl.Expr:
     """Returns the number of rows of a group."""
     return pl.len().cast(pl.Int64)

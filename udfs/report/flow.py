@@ -23,6 +23,7 @@ from udfs.frames.derivation import ONE, Frames
 from udfs.frames.engine import Engine, T
 from udfs.frames.tables import schema_of
 from udfs.replay.findings.final_acks import reason_of
+from udfs.replay.fitness.nothing import why_nothing
 from udfs.replay.order.acks import OF_ACKS
 from udfs.replay.words import one_or_many
 from udfs.report.messages import (
@@ -83,7 +84,12 @@ def read_few(engine: Engine[Any], *tables: Table) -> Few:
     return few
 
 
-def said_by_acks(engine: Engine[Any]) -> list[str]:
+def why_nothing_judged(engine: Engine[Any], captures: Rows, *, has_failed: bool) -> str:
+    """Returns `why_nothing`, and what acknowledgments alone say."""
+    return " ".join([why_nothing(captures, has_failed=has_failed), *_said_by_acks(engine)])
+
+
+def _said_by_acks(engine: Engine[Any]) -> list[str]:
     """Returns what FinalAcks say of messages that did not arrive, a sentence per class; for captures without these."""
     said = engine.collect(acks=engine.sum_up(engine.read(ACKS, "message_class"), ["message_class"]))["acks"]
     negative = said.drop_nulls().filter(pl.col("message_class").cast(pl.Int64) & NEGATIVE_CLASS != 0)

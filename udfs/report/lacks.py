@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from udfs.frames.columns import count_if
+from udfs.frames.columns import count_if, way_back
 from udfs.replay.words import counted, one_or_many
 from udfs.report.period import broken
 
@@ -45,10 +45,10 @@ def find_lacks(ends: pl.DataFrame, captures: pl.DataFrame) -> Lacks:
 
 def lacks_of_sessions(ends: pl.DataFrame, captures: pl.DataFrame) -> dict[str, str]:
     """Returns what `captures` lack of each session and of its way back, in words, by `session_id`; see `find_lacks`."""
-    way_back = pl.concat_str("receiver", "sender", separator="->").alias("session_id")
-    ways = pl.concat([ends, ends.filter(pl.col("sender") != pl.col("receiver")).with_columns(way_back)])
+    many = broken(captures)
+    ways = pl.concat([ends, ends.filter(pl.col("sender") != pl.col("receiver")).with_columns(way_back())])
     rows = ways.group_by("session_id").agg(_of_streams()).iter_rows(named=True)
-    return {row.pop("session_id"): in_words(Lacks(**row, broken=broken(captures))) for row in rows}
+    return {row.pop("session_id"): in_words(Lacks(**row, broken=many)) for row in rows}
 
 
 def _of_streams() -> list[pl.Expr]:

@@ -11,7 +11,6 @@ _PATIENCE_S = 21
 """Seconds after which a sender gives up a SYN. Attempts in the last ones of a capture may still have been answered."""
 _CLOSED, _REFUSED_SESSION, _OTHER_VERSION = list(FAILURES)[3:]
 _PINGED = ("source", "destination")
-_UNHEARD = pl.lit(Attempt.NO_ANSWER.value)
 _NO_ANSWER = (Attempt.NO_ANSWER.value, Attempt.SILENT.value)
 
 
@@ -149,18 +148,15 @@ def _connections(streams: pl.DataFrame, handshakes: pl.DataFrame, quarantine: pl
         & (pl.col("missing_bytes") == 0)  # else the captures miss the answer, too
     )
     last_at = pl.col("last_captured_at").max().over("connection_id")
-    is_first, is_only = pl.col("from_initiator"), (~pl.col("from_initiator")).all().over("connection_id")
-    asked, carried = streams.filter("from_initiator"), pl.col("attempt").is_null()
-    heard = (
-        answered.len() > 0 or asked.filter(carried)["acked_bytes"].count() > 0 or not asked.select(carried.any()).item()
-    )
+    by_client = pl.col("from_initiator")
     return (
-        streams.with_columns(last_at=last_at, is_only=is_only)
-        .filter(is_first | pl.col("is_only"), pl.lit(heard) | pl.col("attempt").ne_missing(_UNHEARD))
+        streams.with_columns(last_at=last_at, by_server_alone=(~by_client).all().over("connection_id"))
+        .filter(by_client | pl.col("by_server_alone"))
+        .filter(pl.lit(_shows_servers(streams)) | pl.col("attempt").ne_missing(pl.lit(Attempt.NO_ANSWER.value)))
         .select(
             "last_at",
-            pl.when(is_first).then("src_ip").otherwise("dst_ip").alias("client"),
-            pl.when(is_first).then("dst_ip").otherwise("src_ip").alias("server"),
+            pl.when(by_client).then("src_ip").otherwise("dst_ip").alias("client"),
+            pl.when(by_client).then("dst_ip").otherwise("src_ip").alias("server"),
             pl.col("first_captured_at").alias("first_at"),
             key_at("stream_id", pl.lit(0)).alias("key"),
             pl.when(connection.is_in(refused.implode()))
@@ -174,3 +170,10 @@ def _connections(streams: pl.DataFrame, handshakes: pl.DataFrame, quarantine: pl
             .alias("failure"),
         )
     )
+
+
+def _shows_servers(streams: pl.DataFrame) -> bool:
+    """Returns whether captures show what servers send, or hold no byte of a client that one could have answered."""
+    asked = streams.filter("from_initiator", pl.col("attempt").is_null())
+    is_answered = not streams["from_initiator"].all() or asked["acked_bytes"].count() > 0
+    return asked.is_empty() or is_answered

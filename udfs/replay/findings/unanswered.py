@@ -16,6 +16,7 @@ from udfs.frames.columns import (
     nanoseconds,
     row_key,
     timestamp,
+    way_back,
 )
 from udfs.frames.derivation import derives
 from udfs.replay.order.acks import select_order_acks
@@ -222,8 +223,9 @@ def unexplained(
     `untaken_bytes` are those of its session's connections that the receiver's TCP never acknowledged; null where its
     TCP was not captured. No capture holds `unseen_bytes` of the way back.
     """
-    way_back = pl.concat_str("receiver", "sender", separator="->").alias("session_id")
-    unseen = ends.filter(pl.col("copy_of").is_null()).group_by(way_back).agg(unseen_bytes=pl.col("missing_bytes").sum())
+    unseen = (
+        ends.filter(pl.col("copy_of").is_null()).group_by(way_back()).agg(unseen_bytes=pl.col("missing_bytes").sum())
+    )
     known = pl.concat(rows.select(SEQUENCE).drop_nulls() for rows in explained)
     waiting = _unacknowledged(doubted)
     counting = ends.filter(pl.col("copy_of").is_null()).select("stream_id", "session_id")

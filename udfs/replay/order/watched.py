@@ -3,7 +3,7 @@
 import polars as pl
 
 from schemas.wire import LATEST_ORDER_ACK_NS
-from udfs.frames.columns import ACK_PAIR
+from udfs.frames.columns import ACK_PAIR, way_back
 from udfs.replay.order.scopes import SENDER_THERE
 
 
@@ -24,7 +24,7 @@ def watched_sessions(
         .agg(pl.col("last_ns").max(), ~pl.col("unread").any().alias("whole"))
     )
     back = ways.select(
-        pl.concat_str("receiver", "sender", separator="->").alias("session_id"),
+        way_back(),
         pl.col("last_ns").alias("back_ns"),
         pl.col("whole").alias("answers_whole"),
     )

@@ -8,7 +8,7 @@ import polars as pl
 
 from schemas.outcomes import Outcome
 from schemas.wire import LATEST_ORDER_ACK_NS
-from udfs.frames.columns import ACK_PAIR, PLACE, in_one_only, is_on, nanoseconds, row_key, signed
+from udfs.frames.columns import ACK_PAIR, PLACE, in_one_only, is_on, nanoseconds, row_key, signed, way_back
 from udfs.frames.derivation import Frames
 from udfs.replay.order.acks import addressee
 from udfs.replay.order.coverage import select_unreadable
@@ -125,7 +125,7 @@ def _of_shared_acks(tallies: pl.DataFrame, of_senders: pl.DataFrame, now: Now) -
 
     Whom these are for depends on whose messages came on the session (`acks.pair_acks`).
     """
-    back = now.ends.select("stream_id", session_id=pl.concat_str("receiver", "sender", separator="->"))
+    back = now.ends.select("stream_id", way_back())
     far_ends = now.ends.select("stream_id", "receiver_guid").lazy()
     is_for_far_end = (addressee() == pl.col("receiver_guid")).fill_null(value=False)
     for_anyone = now.acks.join(far_ends, on="stream_id").filter(~is_for_far_end).select("stream_id").unique().collect()
