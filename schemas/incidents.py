@@ -14,6 +14,7 @@ class Cause(StrEnum):
 
     REFUSED_FOR_CAUSE = "refused_for_cause"
     NUMBER_REUSED = "number_reused"
+    SEVERAL_RECEIVERS = "several_receivers"
     SEQUENCE_REGRESSED = "sequence_regressed"
     MESSAGE_MISSING = "message_missing"
     CANNOT_CONNECT = "cannot_connect"

@@ -33,6 +33,7 @@ WORST_FIRST = (
 CAUSES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("refused_for_cause", ("refused_for_cause", K.REFUSED_FOR_CAUSE)),
     ("number_reused", ("displaced", K.DUPLICATES_DIFFER)),
+    ("several_receivers", ()),
     ("sequence_regressed", (K.SEQUENCE_REGRESSED,)),
     (
         "message_missing",
@@ -148,13 +149,14 @@ def stories(outcomes: Iterable[Row], sequences: Iterable[Row], findings: Iterabl
             yield story
 
 
-def incident(story: list[Trouble]) -> Row:
+def incident(story: list[Trouble], shared: set[tuple[str, int]]) -> Row:
     """Returns the row of INCIDENTS; `places` are the session and queue of what came first.
 
     Numbers never seen have no time and come before all. Of several the documents do not say which one counts.
     """
     events = [event for trouble in story for event in trouble.events]
-    first = story[0].sequence
+    rows = [trouble.sequence for trouble in story]
+    first = rows[0]
 
     def sum_of(outcomes: tuple[str, ...], *, stuck: bool = False) -> int:
         rows = [event.row for event in events if event.row and event.shows in outcomes]
@@ -172,7 +174,12 @@ def incident(story: list[Trouble]) -> Row:
     stuck = sum_of(PENDING, stuck=True)
     # Where the worst is that messages were never acknowledged, whatever was missing before them has come.
     came = "message_missing" if outcome == "unacknowledged" else None
-    cause = CAUSES[min(event.cause for event in events if CAUSES[event.cause][0] != came)]
+    causes = {CAUSES[event.cause][0] for event in events} - {came}
+    by_sender = causes & {"sequence_regressed", "message_missing", "delivered_twice"}
+    if by_sender and any((row["source_queue_manager"], int(row["tx_sequence_id"])) in shared for row in rows):
+        # Several receivers had it: the sender is not to blame.
+        causes = causes - by_sender | ({"receiver_replaced"} & causes or {"several_receivers"})
+    cause = next(name for name, _ in CAUSES if name in causes)
     worst = min(
         events, key=lambda event: (event.rank, _nulls_first(event.began_at, event.ended_at), sorted(event.witness))
     )
@@ -187,7 +194,7 @@ def incident(story: list[Trouble]) -> Row:
     figures["lost_messages"] = figures.pop("lost")
     return figures | {
         "incident_id": hashlib.sha256(identity.encode()).hexdigest()[:16],
-        "cause": cause[0],
+        "cause": cause,
         "outcome": outcome,
         "severity": "error"
         if stuck
@@ -212,7 +219,22 @@ def _nulls_first(*times: int | None) -> tuple[bool, int]:
     return known is not None, known or 0
 
 
-def incidents(outcomes: Iterable[Row], sequences: Iterable[Row], findings: Iterable[Finding]) -> Iterator[Any]:
+def shared_sequences(verdicts: Iterable[Row]) -> set[tuple[str, int]]:
+    """Returns the sequences, by their sender, of which one address had several receivers that GUIDs tell apart."""
+    receivers: dict[tuple[str, int, str], set[str]] = defaultdict(set)
+    for row in verdicts:
+        address = row["stream_id"].split(">")[1].rpartition(":")[0].strip("[]")
+        receiver = row["session_id"].split("->")[1]
+        if address and receiver != address:
+            receivers[row["source_queue_manager"], int(row["tx_sequence_id"]), address].add(receiver)
+    return {of[:2] for of, several in receivers.items() if len(several) > 1}
+
+
+def incidents(
+    outcomes: Iterable[Row], sequences: Iterable[Row], findings: Iterable[Finding], verdicts: Iterable[Row]
+) -> Iterator[Any]:
     """Yields the rows of INCIDENTS, each with the sequences that it is about."""
+    shared = shared_sequences(verdicts)
     for story in stories(outcomes, sequences, findings):
-        yield incident(story), [(one.sequence["scope_key"], int(one.sequence["tx_sequence_id"])) for one in story]
+        concerned = [one.sequence for one in story]
+        yield incident(story, shared), [(row["scope_key"], int(row["tx_sequence_id"])) for row in concerned]

@@ -96,7 +96,8 @@ def differences(tables: Rows) -> Iterator[str]:
             others.append(as_grave_as_told(finding, row["explanation"]))
     closed = {(row.scope_key, row.tx_sequence_id) for row in others if row.kind == K.CLOSED_BY_RECEIVER}
     yield from (f"closed by receiver: {one}" for one in closed ^ closed_by_receiver(tables))
-    found = list(plain_incidents.incidents(tables["outcomes"], tables["sequences"], [*said, *others]))
+    of_messages = [*said, *others], tables["verdicts"]
+    found = list(plain_incidents.incidents(tables["outcomes"], tables["sequences"], *of_messages))
     at_most = {sequence: row["severity"] for row, all_of in found for sequence in all_of}
     second = Counter(in_any_order(as_grave_as_its_incident(one, at_most)) for one in said)
     yield from (f"only the product: {one}" for one in sorted(map(str, (given - second).elements())))

@@ -31,8 +31,8 @@ from jobs.simulator import simulate
 from schemas.ingest import CAPTURES, STREAM_GAPS
 from udfs.ingest import assemble, preframe
 from udfs.ingest.options import IngestOptions
+from udfs.tcp.delivery import Overlap, Piece, deliver
 from udfs.tcp.direction import Direction
-from udfs.tcp.overlap import Overlap, Piece, deliver
 
 WITHOUT_BODIES = IngestOptions()
 REQUEST, REQUESTS = stream(random.Random(1), 30)

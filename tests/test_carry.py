@@ -24,7 +24,7 @@ from udfs.ingest import connections, preframe
 from udfs.ingest.flow import LateError
 from udfs.ingest.options import IngestOptions
 from udfs.msmq import framing, stream_window
-from udfs.tcp.overlap import Overlap
+from udfs.tcp.delivery import Overlap
 
 TABLES = (CAPTURES, INTERNAL_CONNECTIONS, STREAMS, STREAM_GAPS, PACKETS, QUARANTINE)
 OF_A_RUN = ("ingested_at", "first_instance", "tails", "state")

@@ -27,7 +27,7 @@ from wiretap import (
 from jobs.engines.in_process import InProcess
 from schemas.tables import INGESTED
 from udfs.ingest.options import IngestOptions
-from udfs.tcp.overlap import Overlap
+from udfs.tcp.delivery import Overlap
 
 MEMORY = 50
 """Bytes of memory that ingest may take more at its peak for each byte that a capture of small frames is longer."""

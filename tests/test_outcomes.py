@@ -21,8 +21,8 @@ from schemas.outcomes import LOST, Outcome, count_column
 from schemas.replay import BOTH_SCOPES, Reading, Scope, Verdict
 from udfs.replay.outcomes.plain import cut_packets
 from udfs.report.books import balance_arrivals, balance_numbers
+from udfs.tcp.delivery import acked_bytes
 from udfs.tcp.direction import Direction
-from udfs.tcp.overlap import acked_bytes
 
 Found = tuple[dict[Message, str], set[Run]]
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from importlib.resources import files
 from pathlib import Path
@@ -97,6 +98,7 @@ def test_a_home_that_cannot_be_written_is_not_taken_for_missing_java(
 
 _HELP_OF_ALL = """
 import sys
+import sysconfig
 sys.modules["pyspark"] = sys.modules["py4j"] = None
 from jobs import main
 from jobs.cli.command_line import COMMANDS
@@ -142,6 +144,7 @@ def test_a_jvm_that_ran_out_of_memory_is_told_with_a_cure(
 
 _PRINTING = """
 import sys
+import sysconfig
 from jobs.cli.spark_output import keep_output
 from jobs.cli.spark_session import open_session
 print("before")
@@ -202,3 +205,31 @@ def test_a_command_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[
     assert main.main(["--version"]) == 0
     assert capsys.readouterr().out.endswith(f"msmq-replay {VERSION}\n")
     assert main.main(["simulate", "--messages", "1"]) == 2
+
+
+@pytest.mark.spark
+def test_settings_given_to_spark_submit_win_and_a_cluster_has_none_of_a_laptops(tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    asked = ["spark.sql.shuffle.partitions", "spark.sql.parquet.compression.codec", "spark.sql.session.timeZone"]
+    job.write_text(
+        "from jobs.cli.spark_session import open_session\n"
+        f"print(*[open_session('asks').conf.get(key) for key in {asked}])\n"
+    )
+    given = {
+        "spark.sql.parquet.compression.codec": "gzip",
+        "spark.sql.session.timeZone": "Asia/Tokyo",
+        "spark.ui.enabled": "false",
+    }
+    settings = [f"--conf={key}={value}" for key, value in given.items()]
+    packages = f"--packages={spark_session.spark_defaults()['spark.jars.packages']}"
+    submit = Path(sysconfig.get_paths()["purelib"], "pyspark", "bin", "spark-submit")
+    for master, partitions in (("local[1]", "8"), ("local-cluster[1,1,1024]", "200")):
+        done = subprocess.run(
+            [submit, "--master", master, packages, *settings, job],
+            cwd=Path(__file__).parents[1],
+            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.splitlines()[0].split() == [partitions, "gzip", "UTC"]

@@ -87,6 +87,13 @@ def test_each_situation_of_connections_is_found_by_a_clock_that_steps() -> None:
     assert len(several) == 2  # the other one is of senders whose receiver was installed again
 
 
+def test_a_sender_whose_messages_go_to_receivers_by_turns_did_not_go_back() -> None:
+    night = told(12, messages=400, situations=True)
+    (balanced,) = [scope["source_queue_manager"] for scope in night.scopes if "delivered" in scope]
+    found = {(row["outcome"], row["cause"]) for row in night.incidents if row["source_queue_manager"] == balanced}
+    assert found == {("repaired", "several_receivers"), ("lost", "several_receivers")}
+
+
 @pytest.mark.parametrize("seed", seeds([1], range(3)))
 @pytest.mark.parametrize("story", STORIES)
 def test_machines_and_what_goes_on_are_those_of_the_truth(story: str, seed: int) -> None:

@@ -10,8 +10,8 @@ from wiretap import ACK, FIN, PSH, RST, SYN, URG, Sent, conversation, fast_open,
 
 from schemas.ingest import TcpReason
 from udfs.tcp.connections import Connections
+from udfs.tcp.delivery import Overlap, deliver, missing_at_end
 from udfs.tcp.direction import Segment
-from udfs.tcp.overlap import Overlap, deliver, missing_at_end
 
 
 class Rebuilt(NamedTuple):

@@ -19,7 +19,7 @@ from jobs.cli.webhook import refusal
 from schemas.ingest import Bodies
 from schemas.replay import FindingKind, Reading, Scope, Severity, Verdict
 from udfs.ingest.options import IngestOptions
-from udfs.tcp.overlap import Overlap
+from udfs.tcp.delivery import Overlap
 
 ANYTHING = "anything"
 """The value of `fail_on` that stands for all that a person has to see."""

@@ -27,6 +27,10 @@ _NEEDED = {
     # Spark 4.1.1 and 4.2.1 assume that a union is partitioned like its two sides. Adaptive execution then coalesces
     # each side by itself, and rows of one key land in two partitions.
     "spark.sql.unionOutputPartitioning": "false",
+    # Results do not depend on the machine, and no file is skipped in silence.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
     # A commit without rows must be written as well, because it records what its table was derived from.
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",
 }
@@ -81,9 +85,9 @@ _PACKAGES = "spark.jars.packages"
 _DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
-def spark_defaults() -> dict[str, str]:
-    """Returns the settings of `conf/spark-defaults.conf`, with the Delta Lake that belongs to the installed Spark."""
-    lines = files("conf").joinpath("spark-defaults.conf").read_text().splitlines()
+def spark_defaults(file: str = "spark-defaults.conf") -> dict[str, str]:
+    """Returns the settings of a file in `conf`, with the Delta Lake that belongs to the installed Spark."""
+    lines = files("conf").joinpath(file).read_text().splitlines()
     settings = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
     release = ".".join(pyspark.__version__.split(".")[:2])
     return settings | ({_PACKAGES: _DELTA[release]} if release in _DELTA else {})
@@ -161,6 +165,7 @@ def is_local(master: str) -> bool:
 def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession:
     """Returns the active session (Databricks, notebooks), a Connect client if SPARK_REMOTE is set, or a new session.
 
+    A new session has the settings that were given to spark-submit, and of those of this project only the others.
     SPARK_REMOTE=local[2] starts a Connect server on this machine as well, with the settings of a new session.
 
     Raises:
@@ -185,8 +190,12 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
         settings[_JAVA_OPTIONS] += f' "-Djava.io.tmpdir={folder}"'
         output = output if verbose else SparkOutput.create(folder)
     try:
+        given = _reach_jvm(settings, output)
         if starts_jvm:
-            settings |= _kept_private(_start_jvm(settings, output), remote)
+            settings |= _kept_private(given, remote)
+        else:
+            mine = settings if is_local(given.get("spark.master", "")) else spark_defaults("cluster.conf")
+            settings = {key: value for key, value in mine.items() if not given.contains(key)}
         for key, value in settings.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
@@ -237,10 +246,11 @@ def _end_jvm(process: int, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start_jvm(settings: dict[str, str], output: int) -> Any:
+def _reach_jvm(settings: dict[str, str], output: int) -> Any:
     """Starts the JVM, without a Spark in it yet, and returns the settings that it has: what its user set among them.
 
-    All its output goes to the file descriptor `output`, as stdout is for the summary, and Delta's VACUUM prints there.
+    One that spark-submit has started is there already, and has none of these `settings`. All
+    its output goes to the file descriptor `output`, as stdout is for the summary, and Delta's VACUUM prints there.
     """
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - a Connect client need not have py4j
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - the same

@@ -231,16 +231,17 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str, c
     over = f"{said} {ended or 'at no time known'}{silent}"
     lines = [f"{_harm(incident)}{which}, {_machines(incident)}, {_where_and_since(incident)}, {over}"]
     found = [_without_advice(sentence, incident["advice"]) for sentence in incident.get("findings", ())]
+    reason, *others = dict.fromkeys([*found[:1], incident["explanation"], *found[1:]])
     why, sure = "Why", ""
     if incident.get("certainty"):
         cause = CauseIs[incident["cause_certainty"].upper()]
         why = f"Why ({cause.value})"
         sure = how_sure(Certainty[incident["certainty"].upper()], cause, incident.get("captures_lack", ""))
-    lines.append(f"{why}: {' Also: '.join([*(found[:1] or [incident['explanation']]), *failed])}")
+    lines.append(f"{why}: {' Also: '.join([reason, *failed])}")
     places = ", and to ".join(_called_by_role(one, incident) for one in incident["go_to"])
     todo = [f"Go to {places}." if places else "", incident["advice"], missing_in_words(incident.get("missing"))]
     lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
-    lines += [f"Found: {sentence}" for sentence in ([incident["explanation"], *found[1:]] if found else [])]
+    lines += [f"Found: {sentence}" for sentence in others]
     lines += [f"How sure: {sure}"] if sure else []
     machines = [_machine(one, rules_alone=is_unanswered) for one in incident["addresses"]]
     lines += [f"Sent from {'; '.join(machines)}"] if machines else []

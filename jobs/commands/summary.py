@@ -144,7 +144,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         silences=causes_of_silence(incidents),
         failed=failed,
     )
-    found = sentences_by_incident(few["findings"])
+    found = sentences_by_incident(few["findings"], incidents)
     told = [one["incident_id"] for one in worst]
     labels, proof, missing = _labels(engine, incidents, told), {}, {}
     if told:

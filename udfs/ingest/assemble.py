@@ -23,8 +23,8 @@ from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_reco
 from udfs.network.endpoints import endpoint_text, stream_names, unpack_endpoint
 from udfs.tcp import resume
 from udfs.tcp.connections import Connection, Connections
+from udfs.tcp.delivery import Piece, acked_bytes, deliver, find_attempt, missing_at_end
 from udfs.tcp.direction import Direction, NeedsPayload, Segment
-from udfs.tcp.overlap import Piece, acked_bytes, deliver, find_attempt, missing_at_end
 
 _ROWS = 10_000
 _NEVER = np.iinfo(np.int64).max

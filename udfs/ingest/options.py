@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from schemas import wire
 from udfs.tcp.connections import WINDOW_BYTES
-from udfs.tcp.overlap import Overlap
+from udfs.tcp.delivery import Overlap
 
 
 class CaptureFile(NamedTuple):

@@ -23,8 +23,8 @@ from udfs.msmq.packet_rows import StreamPieces, packet_columns
 from udfs.msmq.stream_window import HEADER_SIZE, frame_chain
 from udfs.network.dissect import ACK, FIN, RST, SYN, WINDOW_CLOSED, Segments, connection_keys
 from udfs.network.segment_rows import segment_rows
+from udfs.tcp.delivery import FILE_OFFSETS, PART_SUM, Overlap, Piece, merge
 from udfs.tcp.direction import Segment
-from udfs.tcp.overlap import FILE_OFFSETS, PART_SUM, Overlap, Piece, merge
 
 RUN_BYTES = 8 << 10
 """Fewest stream bytes of a framed run: fewer are not worth one."""

@@ -4,8 +4,10 @@ from datetime import datetime
 
 import polars as pl
 
+from schemas.incidents import Cause
 from schemas.replay import FINDINGS, FindingKind, Severity
 from udfs.frames.columns import SEQUENCE, count, count_distinct, count_if
+from udfs.replay.incidents.advice import CAUSE_OF
 from udfs.report.rows import SEVERITIES, first_of, in_period, place_in, with_nanoseconds
 
 LISTED_INCIDENTS = 100
@@ -15,6 +17,12 @@ _SENTENCES = 4
 """Of each incident, and of connections that failed, that a summary tells."""
 _IN_OTHERS = [FindingKind.DUPLICATES.value, FindingKind.RESEND_SCHEDULE.value]
 """Kinds that say no more than their incident does."""
+_CAUSE = pl.col("kind").replace_strict(
+    {kind.value: CAUSE_OF[kind].value for kind in FindingKind if kind in CAUSE_OF}
+    | {FindingKind.TWO_ADDRESSES.value: Cause.NUMBER_REUSED.value},
+    default=None,
+)
+"""The cause that a finding shows; null for one that shows none."""
 _HIDDEN = FindingKind.RESEND_SCHEDULE.value
 """The kind that the report leaves out: registry settings choose the intervals."""
 
@@ -46,17 +54,21 @@ def worst_findings(findings: pl.DataFrame, *within: str) -> pl.DataFrame:
     return with_nanoseconds(first_of(findings, within, order, descending, LISTED_FINDINGS), found_ns="found_at")
 
 
-def sentences_by_incident(findings: pl.DataFrame) -> dict[str, list[str]]:
-    """Returns what the findings of each incident say, the gravest first, and of transactions last.
+def sentences_by_incident(findings: pl.DataFrame, incidents: pl.DataFrame) -> dict[str, list[str]]:
+    """Returns for each incident what says why it happened, then what its other findings say, the gravest first.
 
-    Transactions suffer from what happened to their messages, and of equally grave findings the one that explains
-    nothing comes after the others. Findings that only repeat an incident are left out.
+    Why, that is said by the findings that show its cause, or else by the incident itself. Of transactions nothing is
+    said before the end: they suffer from what happened to their messages. Findings that only repeat an incident are
+    left out.
     """
-    told = findings.filter(pl.col("incident_id").is_not_null(), ~pl.col("kind").is_in(_IN_OTHERS))
+    causes = incidents.select("incident_id", "cause")
+    told = findings.join(causes, on="incident_id").filter(~pl.col("kind").is_in(_IN_OTHERS))
+    shows_cause = (pl.col("cause") == _CAUSE).fill_null(value=False)
+    by_itself = incidents.join(told.filter(shows_cause), on="incident_id", how="anti")
     is_harm = pl.col("kind").is_in([FindingKind.TORN_TRANSACTION.value, FindingKind.TRANSACTION_PARTLY_DELIVERED.value])
-    explains_nothing = pl.col("kind") == FindingKind.NEVER_ANSWERED.value
-    order = (is_harm, place_in(SEVERITIES, "severity"), explains_nothing, pl.col("found_at"), pl.col("kind"))
-    by_incident = told.sort(order).group_by("incident_id", maintain_order=True)
+    order = (is_harm, ~shows_cause, place_in(SEVERITIES, "severity"), pl.col("found_at"), pl.col("kind"))
+    sentences = [rows.select("incident_id", "explanation") for rows in (by_itself, told.sort(order))]
+    by_incident = pl.concat(sentences).group_by("incident_id", maintain_order=True)
     return dict(by_incident.agg(pl.col("explanation").head(_SENTENCES)).iter_rows())
 
 

@@ -3,13 +3,13 @@
 Segments come in file order (capture, record number), never in clock order. Sequence numbers are unwrapped into
 positions that only grow, so a stream may be longer than 4 GiB. The effect of a segment on its connection depends only
 on the segments before it, so a stream can be delivered piece by piece and a connection can be stored and resumed.
-`udfs.tcp.overlap` decides which bytes of a direction form its stream.
+`udfs.tcp.delivery` decides which bytes of a direction form its stream.
 
 A keep-alive is one byte at one below the next sequence number: a copy of the last byte, or garbage [RFC 1122] 4.2.3.6.
 So a segment of one byte is no data if that byte is the last one held, or the last one that its receiver acknowledged
 some time ago. A sender that repeats a last segment of one byte looks the same, so where only such a segment holds a
 byte, that byte is missing. A segment that comes right after its acknowledgment was captured out of order. In
-`udfs.tcp.overlap`, a segment of one byte loses against any longer one, which tells what the others are.
+`udfs.tcp.delivery`, a segment of one byte loses against any longer one, which tells what the others are.
 """
 
 from udfs.capture.records import NO_TIME

@@ -30,9 +30,9 @@ class Segment(NamedTuple):
     """One captured segment of a connection, or a framed run: one row for several segments that follow one another.
 
     `from_b`: sent by the endpoint that sorts second. `time_ns`, `last_ns`: time of the first and the last record.
-    `header_sum`: see `udfs.network.dissect`; `udfs.tcp.overlap.PART_SUM` for a part of a segment. `framed_run`: the
+    `header_sum`: see `udfs.network.dissect`; `udfs.tcp.delivery.PART_SUM` for a part of a segment. `framed_run`: the
     packets were framed in their split, and `payload` holds only their first bytes. `file_offsets` (dtype
-    `udfs.tcp.overlap.FILE_OFFSETS`): where an uncompressed capture holds the run's bytes.
+    `udfs.tcp.delivery.FILE_OFFSETS`): where an uncompressed capture holds the run's bytes.
     """
 
     from_b: bool

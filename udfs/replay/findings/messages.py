@@ -20,7 +20,10 @@ from udfs.replay.order.watched import is_overdue
 from udfs.replay.words import all_counted, class_name, number_range, one_or_many, tenths, whole
 
 _TOLERANCE = 0.1  # of the interval
-_OTHER_IDENTITY = "the sender was restored from a backup, or another machine uses its identity"
+_OTHER_IDENTITY = (
+    "the sender was restored from a backup, another machine uses its identity, or another receiver took what was "
+    "sent before"
+)
 
 _ACCEPTED, _ACKNOWLEDGED, _FINAL = (pl.col(name) for name in ("accepted", "acknowledged", "final_ack_class"))
 _IS_FIRST_ARRIVAL = pl.col("previous_arrival").is_null()

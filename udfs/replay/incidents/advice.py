@@ -27,6 +27,7 @@ _IN_SHORT = {
     Cause.ACKNOWLEDGED_ELSEWHERE: "The receiver sent its acknowledgments to another machine",
     Cause.CLOSED_BY_RECEIVER: "The receiver ended each connection right after the messages",
     Cause.RECEIVER_REPLACED: "Another queue manager answers in place of the receiver",
+    Cause.SEVERAL_RECEIVERS: "Several queue managers take messages at the receiver's address",
     Cause.ACKNOWLEDGMENT_FELL: "The receiver went back to an earlier state, and nobody sends again what it lost",
     Cause.NEVER_ANSWERED: "The captures do not show why",
 }
@@ -77,6 +78,14 @@ _ABOUT: Mapping[Cause, _About] = {
         "Numbers of {} were used again for different messages, so that the receiver accepted only one message of each "
         "number",
         besides="numbers were used again for different messages",
+    ),
+    Cause.SEVERAL_RECEIVERS: _About(
+        (Kind.SEVERAL_RECEIVERS,),
+        "Messages of {} went to several queue managers behind one address, of which each knows only what it accepted",
+        "Look at the load balancer or cluster in front of the receivers: transactional messages need the same queue "
+        "manager each time. Before anything is sent again, look on each of them which messages it has.",
+        if_none_lost="No message was lost. Ask whether the application did twice, on two receivers, what it should do "
+        "once, and look at the load balancer or cluster in front of these.",
     ),
     Cause.SEQUENCE_REGRESSED: _About(
         (Kind.SEQUENCE_REGRESSED,),
@@ -178,7 +187,7 @@ CAUSE_OF = {shown: cause for cause, about in _ABOUT.items() for shown in about.s
 _AT_RECEIVER = (
     *(Cause.REFUSED_FOR_CAUSE, Cause.ACKNOWLEDGED_ELSEWHERE, Cause.CLOSED_BY_RECEIVER),
     *(Cause.RECEIVER_REPLACED, Cause.ACKNOWLEDGMENT_FELL, Cause.NEVER_ANSWERED),
-    *(Cause.CONTRADICTED, Cause.CAPTURE_INCOMPLETE),
+    *(Cause.CONTRADICTED, Cause.CAPTURE_INCOMPLETE, Cause.SEVERAL_RECEIVERS),
 )
 """Causes of which the receiver's machine tells more than the sender's."""
 _SURE = {

@@ -22,8 +22,10 @@ from udfs.frames.derivation import Frames, derives
 from udfs.frames.tables import schema_of
 from udfs.replay.incidents.stories import Event, OutcomeCount, SenderSpan, SequenceSpan, explain_events
 from udfs.replay.outcomes.counts import has_outcome
+from udfs.replay.outcomes.plain import with_receiver
 
 _FLOW = (*SEQUENCE, "source_queue_manager")
+_OF_SENDER = ("source_queue_manager", "tx_sequence_id")
 _OF_MESSAGE = (*_FLOW, "tx_sequence_number", "message_id", "content_hash")
 _OUTCOME = (*SEQUENCE, "outcome")
 _SENT = (*_FLOW, "address")
@@ -39,12 +41,15 @@ def tell_incidents(
     sent: pl.DataFrame,
     seen: pl.DataFrame,
     reached: pl.DataFrame,
+    shared: pl.DataFrame,
 ) -> Frames:
     """Returns `findings` with their `incident_id`, `incidents`, and their `sequences`; FINDINGS and OUTCOMES have keys.
 
-    `sent` are rows of `messages_sent`, `seen` those of `addresses_seen` and `reached` those of `addresses_reached`.
+    `sent` are rows of `messages_sent`, `seen` those of `addresses_seen`, `reached` those of `addresses_reached` and
+    `shared` those of `shared_sequences`.
     """
     sequences = sequences.join(reached, on=SEQUENCE, how="left").with_columns(pl.col("receivers").fill_null([]))
+    sequences = sequences.with_columns(is_shared=are_in(sequences, shared))
     told = explain_events(sorted(_events(findings, outcomes, sequences, sent.join(seen, on=_SENDER)), key=_in_order))
     schemas = {
         "findings": schema_of(FINDINGS_ON_MESSAGES.arrow),
@@ -146,6 +151,18 @@ def addresses_reached(tallies: pl.DataFrame) -> pl.DataFrame:
     """Returns the addresses that the messages of each sequence were sent to, `receivers`, sorted."""
     streams = tallies.select(*SEQUENCE, receivers=address_reached()).drop_nulls("receivers")
     return streams.group_by(SEQUENCE).agg(pl.col("receivers").unique().sort())
+
+
+@derives(_OF_SENDER, columns={"tallies": (*_OF_SENDER, "session_id", "stream_id")})
+def shared_sequences(tallies: pl.DataFrame) -> pl.DataFrame:
+    """Returns the sequences, by `source_queue_manager` and `tx_sequence_id`, that several receivers got at one address.
+
+    Their GUIDs tell receivers apart.
+    """
+    parts = with_receiver(tallies).select(*_OF_SENDER, "receiver", address=address_reached())
+    by_guid = parts.filter(pl.col("receiver") != pl.col("address"))
+    shared = by_guid.group_by(*_OF_SENDER, "address").agg(pl.col("receiver").n_unique() > 1)
+    return shared.filter("receiver").select(_OF_SENDER).unique()
 
 
 @derives(

@@ -2,7 +2,13 @@
 
 from udfs.frames.columns import PLACE, SEQUENCE
 from udfs.frames.engine import Engine, T
-from udfs.replay.incidents.events import addresses_reached, addresses_seen, messages_sent, tell_incidents
+from udfs.replay.incidents.events import (
+    addresses_reached,
+    addresses_seen,
+    messages_sent,
+    shared_sequences,
+    tell_incidents,
+)
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.witness import find_frames, places_of, with_frames
 
@@ -32,6 +38,7 @@ def find_incidents(
         sent=sent,
         seen=seen,
         reached=reached,
+        shared=engine.derive(shared_sequences, tallies=tallies),
     )
 
 

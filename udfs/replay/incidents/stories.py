@@ -70,6 +70,8 @@ class SequenceSpan(NamedTuple):
     last_accepted_number: int | None
     receivers: list[str]
     """Addresses that its messages were sent to."""
+    is_shared: bool = False
+    """Whether several queue managers got messages of it at one address."""
     delivered_later: bool = False
     """Whether a message of a later sequence of its scope was delivered."""
 
@@ -233,6 +235,8 @@ class Sequence:
         return reaches_in or (gave_up and from_the_first)
 
 
+_WHERE_SHARED = {Cause.SEQUENCE_REGRESSED, Cause.MESSAGE_MISSING, Cause.DELIVERED_TWICE}
+"""What it looks like where messages go to several receivers, each of which knows only what it accepted."""
 _MISSING = (*PENDING, Outcome.NEVER_SEEN)
 """Outcomes of messages that may still be found; without one, what was lost came too late."""
 Story = list[Sequence]
@@ -338,7 +342,7 @@ def incident_row(story: Story) -> Row:
     counts = {name: sum(one.of.numbers for one in troubles if one.counts_as == name) for name in _COUNTED}
     counts["stuck"] = sum(one.of.stuck for one in troubles)
     outcome = next((one for one in IncidentOutcome if counts[one.value]), IncidentOutcome.REPAIRED)
-    cause = _cause_of(troubles, outcome)
+    cause = _cause_of(troubles, outcome, is_shared=any(one.known.is_shared for one in story))
     worst = min(troubles, key=lambda one: (one.rank, _in_order(one.of.first_at), sorted(one.of.witness)))
     senders = senders_of(story)
     concerned = _earliest(one.of.began_at for one in troubles if one.counts_as == outcome.value)
@@ -381,13 +385,16 @@ def incident_row(story: Story) -> Row:
     return row | {"go_to": machines_of(row, classes)}
 
 
-def _cause_of(troubles: Iterable[Trouble], outcome: IncidentOutcome) -> Cause:
+def _cause_of(troubles: Iterable[Trouble], outcome: IncidentOutcome, *, is_shared: bool) -> Cause:
     """Returns the cause that explains the most.
 
     Messages that came out of turn explain nothing where the worst is that some were never acknowledged: what was
-    missing has come.
+    missing has come. And where several receivers `shared` them, it is not the sender that went back or left some out.
     """
     causes = {one.cause for one in troubles}
+    if is_shared and causes & _WHERE_SHARED:
+        causes -= _WHERE_SHARED
+        causes |= set() if Cause.RECEIVER_REPLACED in causes else {Cause.SEVERAL_RECEIVERS}
     if outcome is IncidentOutcome.UNACKNOWLEDGED:
         causes.discard(Cause.MESSAGE_MISSING)
     return min(causes, key=list(Cause).index)

@@ -1,4 +1,4 @@
-"""Decides which bytes of a direction form its stream where captured segments overlap."""
+"""Delivers the bytes of a direction: which count where captured segments overlap, and which are missing for good."""
 
 import heapq
 from bisect import bisect_right, insort
