@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 
 from jobs.commands import increments
 from jobs.engines.in_process import InProcess
-from jobs.engines.processes import cores, run_apart
+from jobs.engines.processes import Processes, cores
 from jobs.simulator import CAPTURE_PREFIX, simulate
 from schemas import staging
 from udfs.frames.rows import Batches
@@ -30,16 +30,17 @@ def refuse(batches: Batches) -> Iterator[pa.RecordBatch]:
 
 
 def test_rows_keep_their_order_and_come_from_other_processes() -> None:
-    made = pa.Table.from_batches(run_apart(with_process, _ROWS, 2))
-    assert made["number"].to_pylist() == [0, 1, 2, 3, 4]
-    used = set(made["process"].to_pylist())
+    with Processes(2) as processes:
+        twice = [pa.Table.from_batches(processes.run(with_process, _ROWS)) for _ in range(2)]
+    assert [made["number"].to_pylist() for made in twice] == [[0, 1, 2, 3, 4]] * 2
+    used = {process for made in twice for process in made["process"].to_pylist()}
     assert os.getpid() not in used
     assert 1 <= len(used) <= 2
 
 
 def test_an_error_in_a_process_is_an_error_here() -> None:
-    with pytest.raises(OSError, match="cannot read 0"):
-        list(run_apart(refuse, _ROWS, 2))
+    with Processes(2) as processes, pytest.raises(OSError, match="cannot read 0"):
+        list(processes.run(refuse, _ROWS))
 
 
 def test_captures_that_several_processes_read_give_the_rows_that_one_gives(tmp_path: Path) -> None:
@@ -47,10 +48,11 @@ def test_captures_that_several_processes_read_give_the_rows_that_one_gives(tmp_p
     files = sorted(map(str, tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")))
     options = IngestOptions(split_bytes=1 << 14)
     found = []
-    for processes in (1, 3):
-        engine = InProcess(processes=processes)
-        captures = find_new_captures(engine, files, options)
-        found.append((captures, extract(engine, captures, options).rows))
+    with Processes(3) as three:
+        for processes in (None, three):
+            engine = InProcess(processes=processes)
+            captures = find_new_captures(engine, files, options)
+            found.append((captures, extract(engine, captures, options).rows))
     (one, rows), (several, apart) = found
     assert len(files) > 1
     assert sum(len(capture["cursors"]) for capture in one) > len(files)
@@ -60,5 +62,5 @@ def test_captures_that_several_processes_read_give_the_rows_that_one_gives(tmp_p
 
 
 def test_small_captures_are_worth_no_second_process() -> None:
-    assert increments.processes(1 << 20) == 1
-    assert increments.processes(1 << 30) == cores()
+    assert increments.processes(1 << 20) is None
+    assert (increments.processes(1 << 30) is None) == (cores() == 1)

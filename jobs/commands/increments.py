@@ -17,7 +17,7 @@ from jobs.cli.capture_listing import (
 )
 from jobs.cli.config import Config
 from jobs.cli.spark_session import FOR_FEW_ROWS, StartingSession, session_settings
-from jobs.engines.processes import cores
+from jobs.engines.processes import Processes, cores
 from jobs.tables import publish_lock
 from jobs.tables.publish_lock import PublishLock
 from jobs.tables.warehouse import Memory, Warehouse
@@ -40,9 +40,9 @@ def limit(warehouse: Warehouse, config: Config) -> int:
     return min(most, FEW_BYTES) if warehouse.needs_spark else most
 
 
-def processes(size: int) -> int:
-    """Returns how many processes of this machine read captures of so many bytes."""
-    return cores() if size >= _WORTH_PROCESSES else 1
+def processes(size: int) -> Processes | None:
+    """Returns processes to read captures of so many bytes, if starting them is worth it."""
+    return Processes(cores()) if size >= _WORTH_PROCESSES and cores() > 1 else None
 
 
 def fit(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp]) -> bool:

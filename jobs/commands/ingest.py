@@ -5,6 +5,7 @@ The next run rolls back what a killed run wrote (`jobs.tables.publish_lock`) and
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from jobs.cli.logs import progress, warn
 from jobs.commands import increments, reconcile
 from jobs.commands.summary import ingest_summary
 from jobs.engines.on_spark import OnSpark, engine_of
+from jobs.engines.processes import Processes
 from jobs.tables.own_tables import require_own
 from jobs.tables.places import open_warehouse
 from jobs.tables.warehouse import Warehouse
@@ -61,8 +63,9 @@ def step(warehouse: Warehouse, config: Config, files: Sequence[str]) -> int:
         JobError: files changed in every attempt, or another version made the tables.
     """
     new, at = find_new(warehouse, config, files), None
-    for increment in new.increments:
-        at = take_in(warehouse, config, new.files, increment, at)
+    with new.processes or nullcontext():
+        for increment in new.increments:
+            at = take_in(warehouse, config, new, increment, at)
     return sum(map(len, new.increments))
 
 
@@ -73,6 +76,8 @@ class New(NamedTuple):
     """Size and time of all of them."""
     increments: Sequence[Sequence[Row]]
     """Rows of the captures that are new, in the order of their times: each part fits in memory, if it can."""
+    processes: Processes | None
+    """Other processes of this machine that read them, too, and that run until they are told to end."""
 
 
 def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
@@ -84,15 +89,16 @@ def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
     again = files_if_any(config.again)
     changed = changed_files(ingested.to_dicts(), found, again)
     new = {file: found[file] for file in changed}
-    size = sum(stamp.size or 0 for stamp in new.values())
-    engine = OnSpark(warehouse, increments.fit(warehouse, config, new), increments.processes(size))
+    fits = increments.fit(warehouse, config, new)
+    processes = increments.processes(sum(stamp.size or 0 for stamp in new.values())) if fits else None
+    engine = OnSpark(warehouse, fits, processes)
     captures = flow.find_new_captures(engine, changed, config.ingest, again)
     repeated = {row["capture_id"] for row in captures if row["again"]}
     for why in _read_otherwise(ingested.filter(~pl.col("capture_id").is_in(repeated)), config):
         warn(f"ingest: {why}")
     if not captures:
         progress("ingest: nothing new")
-    return New(found, increments.increments(warehouse, config, captures))
+    return New(found, increments.increments(warehouse, config, captures), processes)
 
 
 def _read_otherwise(known: pl.DataFrame, config: Config) -> list[str]:
@@ -118,11 +124,11 @@ def _read_otherwise(known: pl.DataFrame, config: Config) -> list[str]:
 def take_in(
     warehouse: Warehouse,
     config: Config,
-    files: Mapping[str, Stamp],
+    new: New,
     captures: Sequence[Row],
     ingested_ns: int | None = None,
 ) -> int | None:
-    """Reads captures into the tables, and starts over without those of which the file changed meanwhile.
+    """Reads some of the `new` captures into the tables, and starts over without those whose file changed meanwhile.
 
     Returns when the run wrote its first captures: `ingested_ns`, if it has written some before.
 
@@ -138,9 +144,9 @@ def take_in(
         progress(f"ingest: {len(captures)} new captures{also}, {size / 1e6:.1f} MB")
         read = [row["uri"] for row in captures]
         fits = 0 < increments.limit(warehouse, config) >= size
-        engine = OnSpark(warehouse, fits, increments.processes(size))
+        engine = OnSpark(warehouse, fits, new.processes)
         try:
-            unchanged = partial(_require_unchanged, files, read)
+            unchanged = partial(_require_unchanged, new.files, read)
             return flow.ingest(engine, rank(captures), config.ingest, unchanged, ingested_ns)
         except flow.LateError as error:
             raise JobError(str(error)) from error

@@ -1,6 +1,7 @@
 """Runs ingest, decode, replay and report in order."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from datetime import UTC, datetime
 from typing import cast
 
@@ -36,11 +37,12 @@ def _night(spark: SparkSession, config: Config, files: Mapping[str, Stamp]) -> t
     warehouse = open_warehouse(spark, config)
     require_own(warehouse, upgrades=True)
     starting = spark if isinstance(spark, StartingSession) else None
-    with increments.hold(warehouse, config, files) as (held, lock):
+    with increments.hold(warehouse, config, files) as (held, lock), ExitStack() as until_read:
         with step("ingest", 1 if starting else 2, _STEPS):
             new = ingest.find_new(held, config, list(files))
+            until_read.enter_context(new.processes or nullcontext())
             first, *others = new.increments or [()]
-            at = ingest.take_in(held, config, new.files, first)
+            at = ingest.take_in(held, config, new, first)
             # If it is killed, a night that needs no tasks is begun again, which is cheaper.
             end_step = lock.end_step if starting is None or others else lambda: None
             end_step()
@@ -52,9 +54,10 @@ def _night(spark: SparkSession, config: Config, files: Mapping[str, Stamp]) -> t
             of = f", increment {number} of {len(new.increments)}"
             end_step()
             with step(f"ingest{of}", 2, _STEPS):
-                at = ingest.take_in(held, config, new.files, increment, at)
+                at = ingest.take_in(held, config, new, increment, at)
                 end_step()
             replayed = _derive(held, config, end_step, of)
+        until_read.close()
         if replayed.local is None:
             with step("replay", 4, _STEPS):
                 replay.step(replayed, config)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import polars as pl
 import pyarrow as pa
 
-from jobs.engines.processes import run_apart
+from jobs.engines.processes import Processes
 from jobs.tables.gone import from_offsets
 from schemas.staging import TIMES
 from schemas.table import RowType, Table
@@ -27,8 +27,8 @@ MANY_ROWS = 500_000
 class InProcess:
     """Implements `Engine` with frames. Tables are changed in memory only.
 
-    A pass gets its rows in batches of `batch_rows`; one over parts that do not depend on one another runs in several
-    `processes`.
+    A pass gets its rows in batches of `batch_rows`; one over parts that do not depend on one another runs in other
+    `processes`, if there are some.
     """
 
     batch_rows: int = 10_000
@@ -36,7 +36,7 @@ class InProcess:
     """Returns the rows of a table, of which these columns are needed; without any, all."""
     tables: dict[str, Rows] = field(default_factory=dict)
     """Tables that were read or changed, as they are now."""
-    processes: int = 1
+    processes: Processes | None = None
 
     def read(self, table: Table, *columns: str) -> Rows:
         if columns:
@@ -60,11 +60,9 @@ class InProcess:
         parts: int = 0,
     ) -> pl.DataFrame:
         rows = rows.sort(*by, *order, nulls_last=True) if by else rows
-        is_apart = min(parts, self.processes) > 1
-        batches = (
-            to_arrow(as_polars(rows)).combine_chunks().to_batches(max_chunksize=1 if is_apart else self.batch_rows)
-        )
-        made = run_apart(work, batches, self.processes) if is_apart else work(batches)
+        apart = self.processes if parts > 1 else None
+        batches = to_arrow(as_polars(rows)).combine_chunks().to_batches(max_chunksize=1 if apart else self.batch_rows)
+        made = apart.run(work, batches) if apart else work(batches)
         return to_frame(pa.Table.from_batches(made, schema))
 
     def derive_tables(self, work: Work | Derivation, **tables: Rows) -> Frames:

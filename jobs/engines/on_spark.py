@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from jobs.engines.in_process import MANY_ROWS, InProcess, conform
 from jobs.engines.parcels import BUCKET, PARCEL, pack, unpack
+from jobs.engines.processes import Processes
 from jobs.tables.spark_rows import (
     MOST_ROWS,
     cast_columns,
@@ -95,8 +96,8 @@ class OnSpark:
     warehouse: Warehouse
     few_bytes: bool = False
     """Whether this process reads the captures: they are few, whatever the warehouse holds."""
-    processes: int = 1
-    """How many processes of this machine read these captures."""
+    processes: Processes | None = None
+    """Other processes of this machine that read these captures, too."""
     handed: dict[int, tuple[pl.DataFrame, DataFrame]] = field(default_factory=dict, repr=False, compare=False)
     """The rows of this process that Spark has, by the identity of the table."""
 

@@ -1,27 +1,42 @@
-"""Runs a pass over rows that do not depend on one another, in several processes of this machine."""
+"""Runs passes over rows that do not depend on one another, in several processes of this machine."""
 
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
+from typing import Self
 
 import pyarrow as pa
 
 from udfs.frames.rows import Pass
 
 
-def run_apart(work: Pass, rows: Sequence[pa.RecordBatch], processes: int) -> Iterator[pa.RecordBatch]:
-    """Yields the batches that a pass makes of each batch of rows, in their order.
+class Processes:
+    """Several processes that start when they are first needed, and run passes until the context ends.
 
-    The pass must be one that can be pickled. Processes are started afresh: a copy of this one would have its locks, but
-    none of the threads that hold them.
-
-    Raises:
-        BrokenProcessPool: a process was killed, as for lack of memory.
+    They are started afresh: a copy of this process would have its locks, but none of the threads that hold them.
     """
-    with ProcessPoolExecutor(min(processes, len(rows)), get_context("spawn")) as pool:
-        for made in pool.map(partial(_run_one, work), rows):
+
+    def __init__(self, many: int) -> None:
+        """Starts none yet."""
+        self._pool = ProcessPoolExecutor(many, get_context("spawn"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def run(self, work: Pass, rows: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields the batches that a pass makes of each batch of rows, in their order.
+
+        The pass must be one that can be pickled.
+
+        Raises:
+            BrokenProcessPool: a process was killed, as for lack of memory.
+        """
+        for made in self._pool.map(partial(_run_one, work), rows):
             yield from made
 
 
