@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
+from udfs.replay.findings.facts import returned
 from udfs.replay.findings.receivers import returned_messages
 
 AT = datetime(2026, 3, 2, tzinfo=UTC)
@@ -23,7 +24,7 @@ OTHER = r"33333333-0000-0000-0000-000000000000\8"
 )
 def test_an_acknowledgment_that_names_no_message_is_about_one(correlation_ids: list[str | None], messages: int) -> None:
     """A CorrelationID of zeros is null, and yet something did not reach its queue."""
-    of_acks = {"message_class": 0x8002, "session_id": "a->b", "captured_at": AT}
+    of_acks = {"message_class": 0x8002, "session_id": "a->b", "captured_at": AT, "answering": "b", "told": "a"}
     negative = pl.DataFrame(
         [
             of_acks | {"correlation_id": name, "captured_ns": number, "key": f"s@{number}"}
@@ -37,3 +38,6 @@ def test_an_acknowledgment_that_names_no_message_is_about_one(correlation_ids: l
     ends = pl.DataFrame({"stream_id": ["s"], "session_id": ["a->b"]})
     found = returned_messages(captured, negative, ends)
     assert found.select("messages", "transactional").rows() == [(messages, 0)]
+    sentence = returned(**found.row(0, named=True)).sentence
+    assert sentence.startswith(f"{messages} message{'s' * (messages > 1)} did not reach ")
+    assert " from b to a say" in sentence

@@ -177,20 +177,26 @@ def returned(
     seconds: float | None,
     time_to_reach_queue: int | None,
     time_to_be_received: int | None,
+    destination_queue: str | None,
+    answering: str | None,
+    told: str | None,
     about_key: str | None,
     key: str,
     **_: object,
 ) -> FindingText:
-    """Negative acknowledgments of one class, for messages of one session and queue.
+    """Negative acknowledgments of one class, for messages of one session and queue, from one machine to another.
 
     `key` is of the first acknowledgment, `about_key` of the message that it names, which it came `seconds` after.
     """
     left_unread = message_class & QUEUED_CLASS != 0
     subject = (
-        counted(messages, "message left its queue unread", "messages left their queue unread")
+        counted(messages, "message left its queue", "messages left their queue")
         if left_unread
         else counted(messages, "message did not reach its queue", "messages did not reach their queue")
     )
+    subject += f", {destination_queue}," if destination_queue else ""
+    subject += " unread" if left_unread else ""
+    way = f" from {answering} to {told}" if answering and told else ""
     limit_s = {
         MessageClass.MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT.value: time_to_reach_queue,
         MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT.value: time_to_be_received,
@@ -200,7 +206,8 @@ def returned(
     if limit_s is not None and seconds is not None:
         delay = f", which had {limit_s} s: the acknowledgment came {tenths(seconds)} s after it"
     sentence = (
-        f"{subject}, as {one_or_many(messages, 'an acknowledgment says', 'acknowledgments say')}: "
+        f"{subject.removesuffix(',')}, as {one_or_many(messages, 'an acknowledgment', 'acknowledgments')}{way} "
+        f"{one_or_many(messages, 'says', 'say')}: "
         f"{reason_of(message_class)} ({class_name(message_class)})."
         f"{f' Transactional: {transactional}.' if transactional else ''} The first is message "
         f"{known(message_id)}{delay}. {advice_on(message_class)}"

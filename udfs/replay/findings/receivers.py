@@ -8,6 +8,8 @@ from udfs.frames.columns import (
     ACK_PAIR,
     PLACE,
     SEQUENCE,
+    address_of_stream,
+    address_reached,
     count,
     count_distinct,
     count_if,
@@ -107,7 +109,10 @@ def in_last_sequence(repeated: pl.DataFrame, sequences: pl.DataFrame) -> pl.Data
     in_parts=True,
 )
 def negative_acks(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
-    """Returns the administration messages that are negative acknowledgments, each with its `key`."""
+    """Returns the administration messages that are negative acknowledgments.
+
+    Each has its `key`, and the addresses of the machine that is `answering` and of the one that is `told`.
+    """
     return (
         messages.filter(pl.col("message_class") & NEGATIVE_CLASS != 0)
         .join(ends.select("stream_id", "session_id"), on="stream_id")
@@ -118,6 +123,8 @@ def negative_acks(messages: pl.DataFrame, ends: pl.DataFrame) -> pl.DataFrame:
             "captured_ns",
             "captured_at",
             row_key().alias("key"),
+            address_of_stream().alias("answering"),
+            address_reached().alias("told"),
         )
     )
 
@@ -142,7 +149,7 @@ def returned_messages(messages: pl.DataFrame, negative: pl.DataFrame, ends: pl.D
             pl.first("key"),
             pl.first("correlation_id").alias("message_id"),
             (pl.first("captured_ns") - pl.first("about_ns")).alias("after_ns"),
-            pl.first("about_key", "time_to_be_received", "time_to_reach_queue"),
+            pl.first("about_key", "time_to_be_received", "time_to_reach_queue", "answering", "told"),
         )
         .with_columns(seconds=quotient(pl.col("after_ns"), NS))
         .drop("after_ns")
