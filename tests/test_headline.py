@@ -25,7 +25,7 @@ NO_WAYS: dict[str, Way] = dict.fromkeys(HARM, ((), ()))
 NOWHERE: dict[str, Any] = {
     f"{what}{part}": value
     for what in PLACED
-    for part, value in {"": 0, "_since_ns": None, "_queue": None, "_queues": 0}.items()
+    for part, value in {"": 0, "_since_ns": None, "_queue": None, "_in_queue": 0, "_queues": 0}.items()
 } | dict.fromkeys(("resent", "silent", "twice", "undecided", "by_clocks"), 0)
 NOWHERE |= {"classes": []}
 
@@ -179,8 +179,9 @@ NOWHERE |= {"classes": []}
             {"unacknowledged": 7, "one_way": 2, "streams": 5, "silent": 7}
             | {"silences": {Cause.CANNOT_CONNECT: 4, Cause.NEVER_ANSWERED: 3}},
             (
-                "7 messages were never acknowledged, to Q; the sender fell silent before the captures end. The "
-                "receiver could not connect back to the sender (4); the captures do not show why (3). The captures "
+                "7 messages were never acknowledged, to Q; the next resend was due before the captures end, and did "
+                "not come. The receiver could not connect back to the sender (4); the captures do not show why (3). "
+                "The captures "
                 "lack the way back of 2 of 5 streams, which may hold deliveries and acknowledgments of these messages, "
                 "and other losses.\n"
                 "None of 7 confirmed by the receiver."
@@ -277,7 +278,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
     places = NOWHERE | {
         f"{what}{part}": value
         for what in ("stuck", "unacknowledged", "expired_unseen")
-        for part, value in {"": figures.get(what, 0), "_queue": "Q", "_queues": 1}.items()
+        for part, value in {"": figures.get(what, 0), "_queue": "Q", "_in_queue": 1, "_queues": 1}.items()
     }
     places |= {"undecided": figures.get("undecided", 0), "classes": figures.get("classes", [])}
     places |= {name: figures.get(name, 0) for name in ("by_clocks", "resent", "silent", "twice")}
@@ -331,7 +332,8 @@ def test_an_incident_that_clocks_decide_says_so() -> None:
 
 
 def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> None:
-    places = NOWHERE | {"lost": 21, "lost_since_ns": 1_772_526_266_713_599_000, "lost_queue": "Q", "lost_queues": 2}
+    places = NOWHERE | {"lost": 21, "lost_since_ns": 1_772_526_266_713_599_000, "lost_queue": "Q"}
+    places |= {"lost_in_queue": 13, "lost_queues": 2}
     places |= {"stuck": 2, "stuck_queues": 1}
     machines = {"10.20.0.123": "", "10.20.0.2": "sender", "10.20.0.4": "sender", "10.20.0.5": "sender"}
     ways = NO_WAYS | {
@@ -355,7 +357,7 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
         errors=0,
     )
     assert headline(figures) == (
-        "21 messages were lost since 2026-03-03 08:24:26 UTC, from 10.20.0.2 (South) to 10.0.0.1, most of them to "
+        "21 messages were lost since 2026-03-03 08:24:26 UTC, from 10.20.0.2 (South) to 10.0.0.1, 13 of them to "
         f"Orders (Q): 21 {DISPLACED}. 2 messages are stuck, from 3 senders to 10.0.0.1, to a queue "
         "that is not named, and still at the end of the captures. "
         "Go to 10.20.0.123, then to 10.20.0.2 (South, sender), then to 10.20.0.4 (sender) and 1 more machine.\n"
@@ -373,7 +375,7 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
 def test_pending_and_unknown_messages_have_a_time_a_way_and_machines_to_look_at(
     what: str, counts: dict[str, int], said: str
 ) -> None:
-    there = {"": 3, "_since_ns": 1_772_526_266_713_599_000, "_queue": "Q", "_queues": 1}
+    there = {"": 3, "_since_ns": 1_772_526_266_713_599_000, "_queue": "Q", "_in_queue": 3, "_queues": 1}
     places = NOWHERE | {f"{what}{part}": value for part, value in there.items()}
     ways = NO_WAYS | {what: (["10.20.0.2"], ["10.0.0.1"])}
     none: dict[str, Any] = dict.fromkeys(("missing_bytes", "unjudged", "passing_through", "errors", "confirmed"), 0)

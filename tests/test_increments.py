@@ -41,7 +41,7 @@ def limit_of(config: Config) -> int:
 @pytest.mark.parametrize(
     ("place", "most", "limit"),
     [
-        pytest.param("/tables", 1 << 40, 256 * _MIB, id="a part of the memory"),
+        pytest.param("/tables", 1 << 40, 8192 * _MIB // 24, id="a part of the memory"),
         pytest.param("/tables", 100, 100, id="what the option says"),
         pytest.param("hdfs://tables", 1 << 40, 16 * _MIB, id="few where Spark cannot read files"),
         pytest.param("hdfs://tables", 0, 0, id="none there"),
@@ -75,7 +75,7 @@ def test_a_container_may_have_no_limit_or_be_tiny(container: Path) -> None:
     container.write_text("max\n")
     of_machine = limit_of(config)
     container.unlink()
-    assert limit_of(config) == of_machine == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 32
+    assert limit_of(config) == of_machine == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 24
     container.write_text("1000\n")
     assert limit_of(config) == capture_listing.FEW_BYTES
 

@@ -88,4 +88,4 @@ def test_windows_is_asked_for_its_memory(monkeypatch: pytest.MonkeyPatch, *, tol
     kernel = SimpleNamespace(GetPhysicallyInstalledSystemMemory=say)
     monkeypatch.delattr(os, "sysconf")
     monkeypatch.setattr(ctypes, "windll", SimpleNamespace(kernel32=kernel), raising=False)
-    assert capture_listing.most_in_memory(1 << 40) == (16 << 30 if told else 4 << 30) // 32
+    assert capture_listing.most_in_memory(1 << 40) == (16 << 30 if told else 4 << 30) // 24

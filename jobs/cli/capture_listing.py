@@ -33,8 +33,8 @@ _CLOCKS_DIFFER_S = 60
 """Seconds by which the clock of the captures' file system may be behind."""
 FEW_BYTES = 16 << 20
 """Bytes of captures that every machine has memory for."""
-_SHARE = 32
-"""Captures in memory may have a 32nd of the machine's memory: Python takes nine times the size of small messages."""
+_SHARE = 24
+"""Captures in memory may have a 24th of the machine's memory: Python takes nine times the size of small messages."""
 _BYTES_A_PACKET = 1 << 12
 """Memory that Python takes for a packet while it replays."""
 _REPLAY_SHARE = 2

@@ -203,7 +203,7 @@ class Config:
     in_memory_bytes: int = _ingest(
         1 << 30,
         "bytes of new captures up to which they are processed in the driver's memory, which costs less",
-        reason="At most a 32nd of the machine's memory counts; and 16 MiB where the tables are not in a folder of this "
+        reason="At most a 24th of the machine's memory counts; and 16 MiB where the tables are not in a folder of this "
         "machine.",
     )
 

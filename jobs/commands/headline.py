@@ -110,6 +110,16 @@ class Figures(NamedTuple):
     unsure: int
     """Messages, beside the bad ones, that only the rules say were delivered, where these are most of the delivered."""
 
+    @property
+    def doubted(self) -> list[tuple[list[Figure], str]]:
+        """Returns what is in doubt and what waits, and of messages where they are, in the words of `where`."""
+        unknown = [one for one in self.doubts if one.rows == "unknown"]
+        others = [one for one in self.doubts if one.rows != "unknown"]
+        parts = [(unknown, self.doubts_where), (self.waiting, self.waiting_where), (others, "")]
+        placed = [part for part in parts if part[0] and part[1]]
+        elsewhere = [figure for some, at in parts if not at for figure in some]
+        return [*placed, (elsewhere, "")] if elsewhere else placed
+
 
 def certainties(outcomes: Mapping[str, int], confirmed: int, by_clocks: int) -> dict[str, int]:
     """Returns how sure it is what became of the messages: a number for each Certainty, by its name in small letters.
@@ -141,12 +151,12 @@ def where(places: Mapping[str, Any], ways: Mapping[str, Way], what: str, names: 
 
     `places` are `messages.places`, `ways` those of `ways_of_harm`.
     """
-    since, queue, queues = (places[f"{what}_{part}"] for part in ("since_ns", "queue", "queues"))
+    since, queue, most, queues = (places[f"{what}_{part}"] for part in ("since_ns", "queue", "in_queue", "queues"))
     if not places[what]:
         return ""
     name, queue = names.queue(queue), queue or "a queue that is not named"
     called = f"{name} ({queue})" if name else queue
-    many = "most of them " if queues > 1 else ""
+    many = f"{most:,} of them " if queues > 1 else ""
     senders, receivers = ways.get(what, ((), ()))
     way = (
         f", from {_machines(senders, 'sender', names)} to {_machines(receivers, 'receiver', names)}"
@@ -334,7 +344,8 @@ def _incomplete(lacks: Lacks) -> str:
 def _resent(resent: int, silent: int, unacknowledged: int) -> str:
     """Returns how many of the messages that were never acknowledged are still sent again when the captures end."""
     if not resent:
-        return "; the sender fell silent before the captures end" if silent and silent == unacknowledged else ""
+        due = "; the next resend was due before the captures end, and did not come"
+        return due if silent and silent == unacknowledged else ""
     still = "" if resent == unacknowledged else f" {resent:,} of"
     return f"; the sender still sends{still} {one_or_many(unacknowledged, 'it', 'them')} again when the captures end"
 
@@ -421,8 +432,7 @@ def nothing_lost(figures: Figures) -> str:
         besides = f" In doubt: {_list(figures.doubts)}." if figures.doubts else ""
         return f"{figures.nothing_judged}{besides}"
     if figures.doubts:
-        at = figures.doubts_where or figures.waiting_where
-        return f"No loss was seen, but: {_list([*figures.doubts, *figures.waiting])}{at}."
+        return f"No loss was seen, but: {'; '.join(f'{_list(some)}{at}' for some, at in figures.doubted)}."
     if figures.waiting:
         so_far = "Nothing was lost" if figures.confirmed else "No loss was seen"
         return f"{so_far} so far, but: {_list(figures.waiting)}{figures.waiting_where}. {WAITS}"

@@ -65,7 +65,7 @@ def _files(config: Config) -> Mapping[str, Stamp]:
     files = stamps(capture_files(config.captures))
     if bytes_of(files, limit) > limit:
         raise UsageError(
-            f"There are more than {limit / _MB:,.0f} MB of captures, and look holds all of them in memory: a 32nd of "
+            f"There are more than {limit / _MB:,.0f} MB of captures, and look holds all of them in memory: a 24th of "
             "this machine's, or what --in-memory-bytes says, if that is less. nightly has no such limit, because it "
             "puts Spark to work: msmq-replay nightly --captures FILE --warehouse FOLDER."
         )

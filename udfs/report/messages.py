@@ -105,10 +105,10 @@ def harm_by_queue(outcomes: pl.DataFrame, *, until_ns: int | None) -> pl.DataFra
 
 
 def places(queues: pl.DataFrame) -> Row:
-    """Returns since when messages are lost (`lost_since_ns`) and to which queue the most (`lost_queue`).
+    """Returns since when messages are lost (`lost_since_ns`), to which queue the most (`lost_queue`), and how many.
 
-    `lost` is their number, `lost_queues` the number of queues. The same of each of PLACED; and the sums of the other
-    figures of `harm_by_queue`, of which `queues` are rows.
+    These are `lost_in_queue`; `lost` is the number of all, `lost_queues` the number of queues. The same of each of
+    PLACED; and the sums of the other figures of `harm_by_queue`, of which `queues` are rows.
     """
     queue = pl.col("destination_queue")
     of_queue = queues.group_by(queue).agg(
@@ -122,6 +122,7 @@ def places(queues: pl.DataFrame) -> Row:
         pl.col("classes").explode().drop_nulls().unique().sort().implode(),
         *(nanoseconds(pl.col(f"{name}_since").min()).alias(f"{name}_since_ns") for name in PLACED),
         *(queue.sort_by(name, "destination_queue").last().alias(f"{name}_queue") for name in PLACED),
+        *(pl.col(name).max().alias(f"{name}_in_queue") for name in PLACED),
         *(count_if(pl.col(name) > 0).alias(f"{name}_queues") for name in PLACED),
     )
     return found.row(0, named=True)
