@@ -224,7 +224,14 @@ NOWHERE |= {"classes": []}
             {"missing_bytes": 1448, "unfit": ""},
             "No loss was seen, but: 2 unknown, 1,448 missing bytes.\nNone of 2 confirmed by the receiver.",
         ),
-        ({}, {"unjudged": 4}, "No loss was seen, but: 4 transactional messages not judged."),
+        (
+            {},
+            {"unjudged": 4},
+            (
+                "No loss was seen, but: 4 transactional messages not judged (no packet names their receiver, which may "
+                "only pass them on: capture connections from their beginning)."
+            ),
+        ),
         # What the receiver waits for is no loss, and not all is well.
         (
             {Outcome.DELIVERED: 10, Outcome.PENDING: 9, Outcome.AWAITED: 1},

@@ -10,6 +10,7 @@ from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import DELIVERED
 from udfs.replay.incidents.advice import CauseIs, Certainty, how_sure
 
+NEVER_ACKNOWLEDGED = "never acknowledged"
 _COLUMN = 22
 _MOST_NAMED = 6
 _MOST_LABELS = 3
@@ -206,7 +207,7 @@ def harm_of(incident: Mapping[str, Any]) -> list[tuple[int, str]]:
         (incident["lost_messages"], "lost"),
         (incident["stuck_messages"], "stuck"),
         (waiting, f"{'more ' * bool(incident['stuck_messages'])}pending or awaited"),
-        (incident["unacknowledged"], "never acknowledged"),
+        (incident["unacknowledged"], incident.get("silence", NEVER_ACKNOWLEDGED)),
         (incident["unknown"], "unknown"),
     )
     return [(many, word) for many, word in figures if many]

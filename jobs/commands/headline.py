@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from jobs.cli.names import Names
+from jobs.cli.summary_text import NEVER_ACKNOWLEDGED
 from schemas.incidents import Cause
 from schemas.outcomes import DELIVERED, LOSS_UNKNOWN, LOST, Outcome
 from udfs.replay.findings.final_acks import reason_of
@@ -45,6 +46,7 @@ _ONE_WAY = (
 _CONTRADICTED = "contradicted by the receiver"
 _CUT = "cut off or damaged"
 _UNABLE = "that could not connect"
+_NAMED_BY_NONE = "no packet names their receiver, which may only pass them on: capture connections from their beginning"
 _WHOSE = "more lost, of which nothing compares the clocks, so whose is not known"
 _LOOK = ": look whether they are still in the outgoing queues of their senders"
 _MACHINES = 3
@@ -220,7 +222,7 @@ def headline_figures(
         ]
     )
     gaps = Figure(missing_bytes, one_or_many(missing_bytes, "missing byte", "missing bytes"), "limits")
-    not_judged = Figure(unjudged, "transactional messages not judged", "limits")
+    not_judged = Figure(unjudged, f"transactional messages not judged ({_NAMED_BY_NONE})", "limits")
     wrong = Figure(errors, one_or_many(errors, "finding that is an error", "findings that are errors"), "incidents")
     cut = Figure(shown.lacks.broken, f"{one_or_many(shown.lacks.broken, 'capture', 'captures')} {_CUT}", "limits")
     unable = Figure(len(failed), f"{one_or_many(len(failed), 'machine', 'machines')} {_UNABLE}", "findings")
@@ -262,7 +264,7 @@ def headline_figures(
         unacknowledged_where=at["unacknowledged"],
         waiting_where=at["pending"],
         doubts_where=at["unknown"],
-        silence="sent again and again" if is_one_way else "never acknowledged",
+        silence="sent again and again" if is_one_way else NEVER_ACKNOWLEDGED,
         resent=_LOOK if is_one_way else _resent(places["resent"], places["silent"], unacknowledged),
         one_way=_ONE_WAY if is_one_way else "",
         incomplete=_incomplete(lacks) if (is_bad or not_known) and not is_one_way else "",

@@ -174,9 +174,10 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
             _told(one, taken, proof.get(one["incident_id"], []))
             | {"findings": found.get(one["incident_id"], []), "labels": labels.get(one["incident_id"], [])}
             | {"missing": missing.get(one["incident_id"]), "captures_lack": lacks.get(one["session_id"], "")}
+            | {"silence": figures.silence}
             for one in worst
         ],
-        "next_incidents": [_named(one) for one in following],
+        "next_incidents": [_named(one) | {"silence": figures.silence} for one in following],
         "causes_untold": causes_untold(incidents, [*worst, *following]),
         "failed_connections": failed,
         "errors_alone": apart,
