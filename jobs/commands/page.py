@@ -53,7 +53,12 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
     return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,
         "numbers": numbers,
-        "headline": figures._asdict() | {"nothing_lost": nothing_lost(figures), "waits": WAITS},
+        "headline": {
+            **figures._asdict(),
+            "doubted": figures.doubted,
+            "nothing_lost": nothing_lost(figures),
+            "waits": WAITS,
+        },
     }
 
 
