@@ -98,7 +98,6 @@ def test_a_home_that_cannot_be_written_is_not_taken_for_missing_java(
 
 _HELP_OF_ALL = """
 import sys
-import sysconfig
 sys.modules["pyspark"] = sys.modules["py4j"] = None
 from jobs import main
 from jobs.cli.command_line import COMMANDS
@@ -144,7 +143,6 @@ def test_a_jvm_that_ran_out_of_memory_is_told_with_a_cure(
 
 _PRINTING = """
 import sys
-import sysconfig
 from jobs.cli.spark_output import keep_output
 from jobs.cli.spark_session import open_session
 print("before")

@@ -249,8 +249,8 @@ def _end_jvm(process: int, folder: Path) -> None:
 def _reach_jvm(settings: dict[str, str], output: int) -> Any:
     """Starts the JVM, without a Spark in it yet, and returns the settings that it has: what its user set among them.
 
-    One that spark-submit has started is there already, and has none of these `settings`. All
-    its output goes to the file descriptor `output`, as stdout is for the summary, and Delta's VACUUM prints there.
+    One that spark-submit has started is there already, and has none of these `settings`. Else all output goes to the
+    file descriptor `output`, as stdout is for the summary, and Delta's VACUUM prints there.
     """
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - a Connect client need not have py4j
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - the same

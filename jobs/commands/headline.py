@@ -208,10 +208,9 @@ def headline_figures(
     captures show; `confirmed` counts delivered messages that an acknowledgment confirms; `not_read` those that are
     accepted and not read yet, since then, None where that is not reported; `unjudged` are transactional messages
     without a verdict that were not `passing_through`; `errors` are findings of that severity, of which so
-    many are `apart`: of no incident. `unfit` is a sentence on
-    captures from which nothing could be judged: then it is said in place of all doubts. `failed` are sentences on
-    machines that could not connect: the first comes first where no message was judged, and `why` says in which
-    situation that is. `silences` are those of `causes_of_silence`.
+    many are `apart`: of no incident. `unfit` is a sentence on captures from which nothing could be judged: then it is
+    said in place of all doubts. `failed` are sentences on machines that could not connect: the first comes first where
+    no message was judged, and `why` says in which situation that is. `silences` are those of `causes_of_silence`.
     """
     stuck, undecided, unacknowledged = (places[name] for name in ("stuck", "undecided", "unacknowledged"))
     by_rules = sum(outcomes.get(outcome, 0) for outcome in DELIVERED) - confirmed

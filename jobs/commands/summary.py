@@ -173,8 +173,8 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "worst_incidents": [
             _told(one, taken, proof.get(one["incident_id"], []))
             | {"findings": found.get(one["incident_id"], []), "labels": labels.get(one["incident_id"], [])}
-            | {"missing": missing.get(one["incident_id"]), "captures_lack": lacks.get(one["session_id"], "")}
-            | {"silence": figures.silence}
+            | {"missing": missing.get(one["incident_id"]), "silence": figures.silence}
+            | {"captures_lack": lacks.get(one["session_id"], "")}
             for one in worst
         ],
         "next_incidents": [_named(one) | {"silence": figures.silence} for one in following],

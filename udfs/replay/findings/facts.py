@@ -194,8 +194,8 @@ def returned(
         if left_unread
         else counted(messages, "message did not reach its queue", "messages did not reach their queue")
     )
-    subject += f", {destination_queue}," if destination_queue else ""
-    subject += " unread" if left_unread else ""
+    queue = f", {destination_queue}" if destination_queue else ""
+    unread = f"{',' if queue else ''} unread" if left_unread else ""
     way = f" from {answering} to {told}" if answering and told else ""
     limit_s = {
         MessageClass.MQMSG_CLASS_NACK_REACH_QUEUE_TIMEOUT.value: time_to_reach_queue,
@@ -206,7 +206,7 @@ def returned(
     if limit_s is not None and seconds is not None:
         delay = f", which had {limit_s} s: the acknowledgment came {tenths(seconds)} s after it"
     sentence = (
-        f"{subject.removesuffix(',')}, as {one_or_many(messages, 'an acknowledgment', 'acknowledgments')}{way} "
+        f"{subject}{queue}{unread}, as {one_or_many(messages, 'an acknowledgment', 'acknowledgments')}{way} "
         f"{one_or_many(messages, 'says', 'say')}: "
         f"{reason_of(message_class)} ({class_name(message_class)})."
         f"{f' Transactional: {transactional}.' if transactional else ''} The first is message "

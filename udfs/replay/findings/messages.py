@@ -20,7 +20,7 @@ from udfs.replay.order.watched import is_overdue
 from udfs.replay.words import all_counted, class_name, number_range, one_or_many, tenths, whole
 
 _TOLERANCE = 0.1  # of the interval
-_OTHER_IDENTITY = (
+_WHY_BELOW = (
     "the sender was restored from a backup, another machine uses its identity, or another receiver took what was "
     "sent before"
 )
@@ -197,7 +197,7 @@ RULES = (
         says=lambda found: (
             f"{found.counted('new message')} {found.one_or_many('lies', 'lie')} below what the receiver had accepted: "
             f"{'' if found.first_is_sent_later else 'a new sequence began before these were acknowledged, so '}"
-            f"{_OTHER_IDENTITY}. {found.first_is}; {found.stood}"
+            f"{_WHY_BELOW}. {found.first_is}; {found.stood}"
         ),
     ),
     Rule(

@@ -71,7 +71,7 @@ class SequenceSpan(NamedTuple):
     receivers: list[str]
     """Addresses that its messages were sent to."""
     is_shared: bool = False
-    """Whether several queue managers got messages of it at one address."""
+    """Whether its messages went to several queue managers at one address."""
     delivered_later: bool = False
     """Whether a message of a later sequence of its scope was delivered."""
 
@@ -236,7 +236,7 @@ class Sequence:
 
 
 _WHERE_SHARED = {Cause.SEQUENCE_REGRESSED, Cause.MESSAGE_MISSING, Cause.DELIVERED_TWICE}
-"""What it looks like where messages go to several receivers, each of which knows only what it accepted."""
+"""Causes that also seem to be there where several receivers share a sequence: each knows only what it accepted."""
 _MISSING = (*PENDING, Outcome.NEVER_SEEN)
 """Outcomes of messages that may still be found; without one, what was lost came too late."""
 Story = list[Sequence]
