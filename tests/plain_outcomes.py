@@ -197,9 +197,8 @@ class Scope:
         if refused and by_another:
             return "unknown"
         alone = len(in_slot) == 1
-        unskipped = [row for row in rows if not (row["accepted"] is False and self.skipped(slot))]
-        covered = any(row["covered_at"] for row in unskipped if not is_firm(row))
-        if doubtful and (kind == 0x4000 or (covered and alone)):
+        covered = any(row["covered_at"] for row in rows if not is_firm(row))
+        if doubtful and (kind == 0x4000 or (covered and alone and not self.skipped(slot))):
             return "delivered_by_acknowledgment"
         if elsewhere:
             return "displaced"

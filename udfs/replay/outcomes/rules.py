@@ -210,11 +210,9 @@ def outcome_of(message: Message) -> Outcome:
         return Outcome.DELIVERED_AFTER_REFUSAL if is_after else Outcome.DELIVERED
     if surely_refused and first.may_be_elsewhere:
         return Outcome.UNKNOWN  # another receiver may have it
-    # An OrderAck of a later number covers one that its sender skipped, whatever became of that.
-    covered = [
-        arrival for arrival in doubtful if arrival.covered and not (arrival.accepted is False and slot.is_skipped)
-    ]
-    if doubtful and (was_queued or (is_alone and covered)):
+    # A sender skips what expired without an acknowledgment; an OrderAck of a later number covers that, too.
+    is_covered = is_alone and not slot.is_skipped and any(arrival.covered for arrival in doubtful)
+    if doubtful and (was_queued or is_covered):
         return Outcome.DELIVERED_BY_ACKNOWLEDGMENT
     if displacer:
         return Outcome.DISPLACED
