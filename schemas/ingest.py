@@ -249,6 +249,12 @@ CAPTURES = Table(
         Column("read_by", STRING, "Release of msmq-replay that read it; null for one before 1.0."),
         Column("ports", array(U16, nullable=False), "TCP ports that were read as MSMQ; null for a release before 1.0."),
         Column("overlap", STRING, "Which bytes won where segments overlap with other data (`--overlap`); likewise."),
+        Column(
+            "damaged_count",
+            LONG,
+            "MSMQ segments with a wrong TCP checksum that no network card fills in later, in a direction whose other "
+            "segments are right: their bytes may not be those that were sent. Null for a release before 2.0.",
+        ),
     ),
 )
 

@@ -107,6 +107,7 @@ class Counted(StrEnum):
     OTHER = "other"
     TO_PORT = "to_port"
     CUT = "cut"
+    DAMAGED = "damaged"
 
 
 EXTRACTED = row(
@@ -122,8 +123,8 @@ EXTRACTED = row(
 
 `run_packets`: the packets of a framed run (FRAMED_PACKETS as an Arrow stream), which are not shuffled; it stands beside
 the run's `segment`. `fault`: a fault of the file or of a record. `count`: how many records are MSMQ segments (and, of
-these, went to an MSMQ port, or were cut), other traffic, or traffic that is `not_judged`. `ping`: a request or an
-answer; see `udfs.network.dissect.Pings`.
+these, went to an MSMQ port, were cut, or are damaged), other traffic, or traffic that is `not_judged`. `ping`: a
+request or an answer; see `udfs.network.dissect.Pings`.
 """
 
 PACKET = _made_row(PACKETS)

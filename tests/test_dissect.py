@@ -3,8 +3,8 @@
 import random
 import struct
 from collections.abc import Sequence
-from ipaddress import IPv6Address
-from typing import NamedTuple
+from ipaddress import IPv6Address, ip_address
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,6 +12,8 @@ import wiretap
 from pipeline import block_of
 from tiers import merge_needs
 from wiretap import (
+    CLIENT,
+    SERVER,
     cooked,
     cooked2,
     ethernet,
@@ -27,7 +29,8 @@ from wiretap import (
 
 from schemas.ingest import FrameReason
 from udfs.capture.records import Records
-from udfs.network.dissect import find_segments, intact
+from udfs.network.checksums import intact
+from udfs.network.dissect import find_segments
 
 
 class Seen(NamedTuple):
@@ -160,6 +163,46 @@ def test_fault_32_checksums_against_a_plain_loop(seed: int) -> None:
     sums = [intact(header_sum, held.buffer.data[at : at + length]) for at, length, header_sum in ends]
     assert sums == [expected[number] for number in right]
     assert len(right) > 150
+
+
+def of_pseudo_header(size: int) -> bytes:
+    """The sum of a pseudo header, which stands in for a checksum that is not there yet."""
+    packed = b"".join(ip_address(host).packed for host in (CLIENT, SERVER)) + struct.pack(">HH", 6, size)
+    return struct.pack(">H", sum(struct.unpack(f">{len(packed) // 2}H", packed)) % 0xFFFF)
+
+
+def damaged(*packets: bytes) -> int:
+    found = find_segments(block_of([ethernet(packet) for packet in packets], before=BETWEEN), (1801,))[1]
+    return found.damaged
+
+
+def sent(number: int, checksum: bytes | None = None, flip: int | None = None, **others: Any) -> bytes:
+    """A segment of 201 bytes with a right checksum or this one, and with a bit turned in a byte of its payload."""
+    segment = tcp(bytes([number]) * 201, seq=number * 201, **others)
+    packet = bytearray(ipv4(segment, sums=True))
+    if checksum is not None:
+        packet[36:38] = checksum
+    if flip is not None:
+        packet[40 + flip] ^= 4
+    return bytes(packet)
+
+
+@pytest.mark.parametrize("flip", [0, 1, 199, 200])
+def test_a_wrong_checksum_among_right_ones_of_its_direction_is_damage(flip: int) -> None:
+    right = [sent(number) for number in range(4)]
+    assert damaged(*right) == 0
+    assert damaged(*right, sent(5, flip=flip)) == 1
+    assert damaged(*right, sent(5, flip=flip), sent(6, flip=flip)) == 2
+    assert damaged(*right, *(sent(number, flip=flip) for number in range(5))) == 0  # so it is the card, or a tool
+    back = sent(5, flip=flip, ports=(1801, 50_000))
+    assert damaged(*right, back, back, back) == 0
+
+
+@pytest.mark.parametrize(
+    ("checksum", "found"), [(of_pseudo_header(221), 0), (of_pseudo_header(0), 0), (b"\0\0", 0), (b"\1\2", 1)]
+)
+def test_a_checksum_that_is_filled_in_later_is_no_damage(checksum: bytes, found: int) -> None:
+    assert damaged(*(sent(number) for number in range(4)), sent(5, checksum)) == found
 
 
 HOSTS = [("10.0.0.1", "10.0.0.2"), ("255.255.255.255", "0.0.0.1"), ("fd00::1", "fd00::2"), ("::ffff:1.2.3.4", "::")]

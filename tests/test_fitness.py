@@ -19,7 +19,7 @@ from udfs.replay.fitness.counts import fill_captures
 
 BEGAN = datetime(2026, 3, 2, 8, tzinfo=UTC)
 FIT = {"status": "ok", "reason": None, "segment_count": 10, "to_port_count": 6, "cut_count": 0, "missing_bytes": 0}
-FIT |= {"clock_steps": None, "one_way_count": 0}
+FIT |= {"clock_steps": None, "one_way_count": 0, "damaged_count": None}
 
 
 def at(second: float) -> datetime:
@@ -90,6 +90,15 @@ def test_what_is_filled_in_already_is_not_filled_in_again() -> None:
         ),
         ({"to_port_count": 10}, []),
         ({"cut_count": 4}, ["4 of 10 segments of MSMQ are cut short: capture whole frames (tcpdump -s 0)"]),
+        (
+            {"damaged_count": 1},
+            [
+                (
+                    "1 of 10 segments of MSMQ is damaged (wrong TCP checksum): what they carry may not be what was "
+                    "sent, so a message may look like another one, or like one of another machine"
+                )
+            ],
+        ),
         ({"missing_bytes": 1}, ["1 byte of its connections is in no capture"]),
         ({"missing_bytes": None}, []),
         ({"status": "partial", "reason": "truncated_record_body"}, ["only partly read: truncated record body"]),

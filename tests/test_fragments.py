@@ -20,7 +20,8 @@ from udfs.capture.records import NO_TIME
 from udfs.frames.derivation import to_arrow, to_frame
 from udfs.ingest.defragment import defragment
 from udfs.ingest.options import IngestOptions
-from udfs.network.dissect import find_segments, intact
+from udfs.network.checksums import intact
+from udfs.network.dissect import find_segments
 from udfs.network.segment_rows import fragment_rows, segment_rows
 
 KEYS = [("key", "ascending"), ("capture", "ascending"), ("frame", "ascending")]

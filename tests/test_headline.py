@@ -170,8 +170,8 @@ NOWHERE |= {"classes": []}
             {Outcome.NEVER_SEEN: 1},
             {"missing_bytes": 9_000, "broken": 1},
             (
-                f"1 message was lost: 1 {NEVER_SEEN}. The captures lack 9,000 bytes and what cannot be read of 1 "
-                "capture, which may hold deliveries and acknowledgments of these messages, and other losses."
+                f"1 message was lost: 1 {NEVER_SEEN}. The captures lack 9,000 bytes and what is cut off or damaged in "
+                "1 capture, which may hold deliveries and acknowledgments of these messages, and other losses."
             ),
         ),
         (

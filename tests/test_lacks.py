@@ -48,7 +48,10 @@ def test_what_each_session_lacks_includes_its_way_back() -> None:
         "d->d": "7 bytes",
         "e->b": "",
     }
-    assert lacks_of_sessions(found, captures("ok", "partial"))["d->d"] == "7 bytes and what cannot be read of 1 capture"
+    assert (
+        lacks_of_sessions(found, captures("ok", "partial"))["d->d"]
+        == "7 bytes and what is cut off or damaged in 1 capture"
+    )
 
 
 @pytest.mark.parametrize(("begun", "counted"), [(1, 0), (2, 2), (20, 20)])

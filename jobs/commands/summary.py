@@ -55,7 +55,7 @@ from udfs.report.summary import (
 _NAMED = 20
 """Captures with something amiss that are named; all are counted."""
 _FITNESS = (
-    *("uri", "status", "reason", "segment_count", "to_port_count", "cut_count", "one_way_count"),
+    *("uri", "status", "reason", "segment_count", "to_port_count", "cut_count", "damaged_count", "one_way_count"),
     *("missing_bytes", "clock_steps"),
     *("first_captured_at", "last_captured_at", "ingested_at", "not_judged"),
 )
@@ -123,6 +123,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     is_judged, captures = any(outcomes.values()), few["captures"].to_dicts()
     failed = found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
     worst, following = unrepaired_incidents(incidents)
+    apart, alone = errors_alone(few["findings"])
     figures = headline_figures(
         outcomes,
         where,
@@ -138,7 +139,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         unjudged=sums["unjudged"],
         passing_through=sums["passing_through"],
         errors=severities[Severity.ERROR.value],
-        apart=len(apart := errors_alone(few["findings"])),
+        apart=apart,
         unfit="" if is_judged else cut_short(captures),
         why="" if is_judged else why_nothing_judged(engine, captures, has_failed=bool(failed)),
         silences=causes_of_silence(incidents),
@@ -180,7 +181,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "next_incidents": [_named(one) | {"silence": figures.silence} for one in following],
         "causes_untold": causes_untold(incidents, [*worst, *following]),
         "failed_connections": failed,
-        "errors_alone": apart,
+        "errors_alone": alone,
         "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS, notes=True),
     } | newest
 

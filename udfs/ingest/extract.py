@@ -60,6 +60,7 @@ def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
         counts.update({Counted.SEGMENT: len(segments.frame), Counted.OTHER: others})
         counts[Counted.TO_PORT] += int(np.isin(target_ports(segments.endpoints), options.ports).sum())
         counts[Counted.CUT] += int((segments.captured < segments.length).sum())
+        counts[Counted.DAMAGED] += rejected.damaged
         counts.update(rejected.not_judged)
         counts.update(rejected.tunnels)
         if len(segments.frame) and split["by_time"]:

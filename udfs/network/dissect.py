@@ -16,7 +16,7 @@ from schemas import wire
 from schemas.ingest import MSMQ_ON_PORT, TCP_PORT, FrameReason, NotJudged, Tunnel
 from udfs.arrow.buffers import Bools, Ints, read_at
 from udfs.capture.records import Records
-from udfs.network import tunnels
+from udfs.network import checksums, tunnels
 
 _PAD = 128
 """Bytes of padding behind a block, so that a header that goes on behind it can be read before its length is checked."""
@@ -31,7 +31,7 @@ _EXTENSION_HEADERS = (0, 43, 60)  # hop-by-hop options, routing, destination opt
 _EXTENSION_DEPTH = 8
 _FRAGMENT_HEADER = 44
 _AUTHENTICATION_HEADER = 51
-_TCP, _ONES = 6, 0xFFFF
+_TCP = 6
 _PGM, _UDP = 113, 17
 _HTTP_PORT, _POST = 80, b"POST /msmq"
 _MOST_PORTS = 20
@@ -114,6 +114,8 @@ class Rejected(NamedTuple):
     """Segments that were found in a tunnel, by the innermost one."""
     pings: Pings | None = None
     """Pings among the other traffic; None for none."""
+    damaged: int = 0
+    """Segments, not rejected, with a wrong checksum among right ones (`checksums.count_damaged`)."""
 
 
 def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments]:
@@ -140,7 +142,7 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
     pick = np.flatnonzero(wanted)
     at, payload, v4 = at[pick], (transport + header)[pick], ether_type == _IPV4
     endpoints, length = _endpoints(data, network[pick], at, v4[pick]), datagram_end[pick] - payload
-    sums = _header_sums(data, at, header[pick], endpoints, length)
+    sums = checksums.header_sums(data, at, header[pick], endpoints, length)
     flags = data[at + 13].astype(np.int64)
     is_closed = (_be16(data, at + 14) == 0) & ((flags & (SYN | RST)) == 0)
     taken = Segments(
@@ -178,7 +180,9 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
     pings, counts[NotJudged.BAD_PING.value] = _find_pings(data, records.time_ns, end, network, transport, v4, udp)
     through = np.bincount(tunnel[pick] + 1, minlength=len(Tunnel) + 1)[1:].tolist()
     by_tunnel = {name: many for name, many in zip(Tunnel, through, strict=True) if many}
-    rejects = Rejected(frame[bad], records.start[bad], records.captured[bad], why, counts, by_tunnel, pings)
+    whole = np.flatnonzero((taken.captured == length) & (length > 0))
+    damaged = checksums.count_damaged(data, at, endpoints, payload, length, sums, whole)
+    rejects = Rejected(frame[bad], records.start[bad], records.captured[bad], why, counts, by_tunnel, pings, damaged)
     return taken, rejects, fragments
 
 
@@ -295,34 +299,6 @@ def target_ports(endpoints: NDArray[np.uint8]) -> Ints:
     """Returns the port to which each of the `endpoints` of `Segments` sent."""
     ports: Ints = endpoints[:, 34].astype(np.int64) << 8 | endpoints[:, 35]
     return ports
-
-
-def intact(header_sum: int, payload: bytes | memoryview) -> bool:
-    """Returns whether the checksum of a segment is right; `payload` is all of its payload."""
-    # 65536 = 1 modulo 65535: a number's remainder is the sum of its 16-bit words. An odd last byte is padded behind.
-    value = int.from_bytes(payload, "big") % _ONES << 8 * (len(payload) % 2)
-    return (header_sum + value) % _ONES == 0
-
-
-def _header_sums(
-    data: NDArray[np.uint8], transport: Ints, header: Ints, endpoints: NDArray[np.uint8], length: Ints
-) -> Ints:
-    """Returns the sums of headers of `header` bytes (20 to 60); `length`: payload bytes on the wire ([RFC 1071]).
-
-    The prefix of a mapped IPv4 address adds 0xFFFF, which is 0 in these sums: so one sum serves both pseudo headers
-    ([RFC 9293] 3.1, [RFC 8200] 8.1). The destination is the one in the IP header, even when a routing header names a
-    later one. Payloads are summed only where that matters (`intact`).
-    """
-    words = endpoints.view(">u2")
-    size = header + length
-    total: Ints = _TCP + (size >> 16) + (size & _ONES)
-    total += words[:, :8].sum(axis=1, dtype=np.int64) + words[:, 9:17].sum(axis=1, dtype=np.int64)
-    for width in np.unique(header).tolist():
-        rows = np.flatnonzero(header == width)
-        headers = read_at(data, f"V{width}", transport[rows]).view(">u2").reshape(len(rows), width // 2)
-        total[rows] += headers.sum(axis=1, dtype=np.int64)
-    total = (total & _ONES) + (total >> 16)
-    return (total & _ONES) + (total >> 16)
 
 
 def _be16(data: NDArray[np.uint8], at: Ints) -> Ints:

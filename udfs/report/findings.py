@@ -78,10 +78,16 @@ def found_alone(findings: pl.DataFrame, kind: FindingKind, *, notes: bool = Fals
     return _alone(findings.filter(pl.col("kind") == kind.value, is_told))
 
 
-def errors_alone(findings: pl.DataFrame) -> list[str]:
-    """Returns what findings say that are errors and part of no incident; those of `found_alone` are left out."""
+def errors_alone(findings: pl.DataFrame) -> tuple[int, list[str]]:
+    """Returns how many findings are errors and part of no incident, and what the last ones say.
+
+    Those of `found_alone` are left out.
+    """
     is_error = pl.col("severity") == Severity.ERROR.value
-    return _alone(findings.filter(is_error, pl.col("kind") != FindingKind.CANNOT_CONNECT.value))
+    alone = findings.filter(
+        is_error, pl.col("kind") != FindingKind.CANNOT_CONNECT.value, pl.col("incident_id").is_null()
+    )
+    return alone.height, _alone(alone)
 
 
 def _alone(findings: pl.DataFrame) -> list[str]:

@@ -66,7 +66,7 @@ def in_words(lacks: Lacks) -> str:
     of_streams = f" of {counted(lacks.streams, 'stream')}"
     missing = lacks.missing_bytes
     parts = [f"{missing:,} {one_or_many(missing, 'byte', 'bytes')}"] if missing else []
-    parts += [f"what cannot be read of {counted(lacks.broken, 'capture')}"] if lacks.broken else []
+    parts += [f"what is cut off or damaged in {counted(lacks.broken, 'capture')}"] if lacks.broken else []
     parts += [f"the way back of {lacks.one_way}{of_streams}"] if lacks.one_way else []
     parts += [f"the beginning of {lacks.begun}{of_streams}"] if lacks.begun else []
     *first, last = parts or [""]

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from schemas.ingest import TcpReason
 from udfs.capture.records import NO_TIME
-from udfs.network.dissect import WINDOW_CLOSED, intact
+from udfs.network.checksums import intact
+from udfs.network.dissect import WINDOW_CLOSED
 
 MODULUS = 1 << 32
 _HALF = 1 << 31

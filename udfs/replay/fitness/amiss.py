@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from schemas.ingest import CaptureStatus
-from udfs.replay.words import counted
+from udfs.replay.words import counted, one_or_many
 
 
 def amiss(capture: Mapping[str, Any]) -> list[str]:
@@ -17,12 +17,19 @@ def amiss(capture: Mapping[str, Any]) -> list[str]:
 
 
 def _faults(capture: Mapping[str, Any]) -> Iterator[str]:
-    segments, cut, missing = (capture[name] or 0 for name in ("segment_count", "cut_count", "missing_bytes"))
+    names = ("segment_count", "cut_count", "damaged_count", "missing_bytes")
+    segments, cut, damaged, missing = (capture[name] or 0 for name in names)
     status, reason = capture["status"], (capture["reason"] or "").replace("_", " ")
     if status != CaptureStatus.OK:
         yield f"not read: {reason}" if status == CaptureStatus.UNREADABLE else f"only partly read: {reason}"
     if cut:
         yield f"{cut:,} of {counted(segments, 'segment')} of MSMQ are cut short: capture whole frames (tcpdump -s 0)"
+    if damaged:
+        yield (
+            f"{damaged:,} of {counted(segments, 'segment')} of MSMQ {one_or_many(damaged, 'is', 'are')} damaged (wrong "
+            "TCP checksum): what they carry may not be what was sent, so a message may look like another one, or like "
+            "one of another machine"
+        )
     if capture["one_way_count"] and capture["to_port_count"] in {0, segments}:
         way = "from" if capture["to_port_count"] == 0 else "to"
         yield f"it has only what was sent {way} the MSMQ port, not the other direction"

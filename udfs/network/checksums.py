@@ -1,0 +1,97 @@
+"""Checks the TCP checksums of a block of segments ([RFC 9293] 3.1, [RFC 1071])."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from udfs.arrow.buffers import Ints, fixed_binary, read_at
+
+_TCP, _ONES, _CHECKSUM_AT = 6, 0xFFFF, 16
+
+
+def intact(header_sum: int, payload: bytes | memoryview) -> bool:
+    """Returns whether the checksum of a segment is right; `payload` is all of its payload."""
+    # 65536 = 1 modulo 65535: a number's remainder is the sum of its 16-bit words. An odd last byte is padded behind.
+    value = int.from_bytes(payload, "big") % _ONES << 8 * (len(payload) % 2)
+    return (header_sum + value) % _ONES == 0
+
+
+def header_sums(
+    data: NDArray[np.uint8], transport: Ints, header: Ints, endpoints: NDArray[np.uint8], length: Ints
+) -> Ints:
+    """Returns the 16-bit sums of pseudo headers and TCP headers of `header` bytes (20 to 60), checksums included.
+
+    `length`: payload bytes on the wire. The destination is the one in the IP header, even when a routing header names
+    a later one.
+    """
+    total = _pseudo_sums(endpoints, header + length)
+    for width in np.unique(header).tolist():
+        rows = np.flatnonzero(header == width)
+        headers = read_at(data, f"V{width}", transport[rows]).view(">u2").reshape(len(rows), width // 2)
+        total[rows] += headers.sum(axis=1, dtype=np.int64)
+    return _folded(total)
+
+
+def count_damaged(
+    data: NDArray[np.uint8],
+    transport: Ints,
+    endpoints: NDArray[np.uint8],
+    payload: Ints,
+    length: Ints,
+    sums: Ints,
+    rows: Ints,
+) -> int:
+    """Counts the segments among `rows` with a wrong checksum whose sender sent more right ones to the same endpoint.
+
+    `sums` are `header_sums`; all payload of these rows is in `data`, from `payload` on. A checksum of 0, or of the
+    pseudo header alone, is one that a network card fills in after the capture, or that stands for several segments
+    made one, and says nothing.
+    """
+    transport, endpoints, payload, length = transport[rows], endpoints[rows], payload[rows], length[rows]
+    words = _folded(sums[rows] + _payload_sums(data, payload, length))
+    wrong = words % _ONES != 0
+    if not wrong.any():
+        return 0
+    field = read_at(data, ">u2", transport + _CHECKSUM_AT).astype(np.int64)
+    size = payload - transport + length
+    to_fill_in = np.isin(field, (0, _ONES))
+    for counted in (size, np.zeros_like(size)):  # some count the length only when the card has made segments
+        to_fill_in |= field == _folded(_pseudo_sums(endpoints, counted))
+    direction = fixed_binary(endpoints).dictionary_encode().indices.to_numpy()
+    balance = np.bincount(direction, np.where(wrong, -1, 1))
+    return int((wrong & ~to_fill_in & (balance > 0)[direction]).sum())
+
+
+def _pseudo_sums(endpoints: NDArray[np.uint8], size: Ints) -> Ints:
+    """Returns the sums of pseudo headers; `size`: bytes of TCP header and payload.
+
+    The prefix of a mapped IPv4 address adds 0xFFFF, which is 0 in these sums: so one sum serves both pseudo headers
+    ([RFC 9293] 3.1, [RFC 8200] 8.1).
+    """
+    words = endpoints.view(">u2")
+    total: Ints = _TCP + (size >> 16) + (size & _ONES)
+    total += words[:, :8].sum(axis=1, dtype=np.int64) + words[:, 9:17].sum(axis=1, dtype=np.int64)
+    return total
+
+
+def _payload_sums(data: NDArray[np.uint8], at: Ints, length: Ints) -> Ints:
+    """Returns the 16-bit sums of ranges of `data`, none of which overlap; an odd last byte is padded behind."""
+    sums = np.zeros(len(at), np.int64)
+    for odd in (0, 1):
+        rows = np.flatnonzero(at % 2 == odd)
+        words = data[odd : len(data) - (len(data) - odd) % 2].view("<u2")
+        start = (at[rows] - odd) // 2
+        end = start + length[rows] // 2
+        between = np.stack([start, end], axis=1).ravel()
+        total = np.add.reduceat(words, between, dtype=np.uint64)[::2].astype(np.int64) if len(rows) else start
+        swapped = _folded(np.where(end > start, total, 0))
+        last = np.where(length[rows] % 2 == 1, data[at[rows] + length[rows] - 1].astype(np.int64) << 8, 0)
+        sums[rows] = (swapped & 0xFF) << 8 | swapped >> 8
+        sums[rows] += last
+    return sums
+
+
+def _folded(total: Ints) -> Ints:
+    """Returns sums with their carries added, 16 bits each."""
+    while (total >> 16).any():
+        total = (total & _ONES) + (total >> 16)
+    return total
