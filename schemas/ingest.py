@@ -252,8 +252,8 @@ CAPTURES = Table(
         Column(
             "damaged_count",
             LONG,
-            "MSMQ segments with a wrong TCP checksum that no network card fills in later, in a direction whose other "
-            "segments are right: their bytes may not be those that were sent. Null for a release before 2.0.",
+            "MSMQ segments with a wrong TCP checksum among right ones, that no network card fills in later; null for a "
+            "release before 2.0.",
         ),
     ),
 )

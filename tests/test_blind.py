@@ -152,7 +152,10 @@ def test_a_night_on_which_all_is_well_matches_nothing(tmp_path: Path, capsys: py
     assert look(capsys, tmp_path / "*.pcap", "--fail-on", "anything")["confirmed"] == 400
 
 
-SEEN = {"newest_captures": {"messages": 9, "missing_bytes": 0, "cut_segments": 0, "not_whole": 0}, "new_captures": 1}
+SEEN = {
+    "newest_captures": {"messages": 9, "missing_bytes": 0, "missing_files": 0, "cut_segments": 0, "not_whole": 0},
+    "new_captures": 1,
+}
 SEEN |= {"verdicts": {"in_order": 9}}
 
 

@@ -138,6 +138,11 @@ NOWHERE |= {"classes": []}
             ),
         ),
         # A doubt is named in place of "nothing was lost".
+        (
+            {Outcome.DELIVERED: 10},
+            {"confirmed": 10, "missing_files": 1},
+            "No loss was seen, but: 1 missing file.\n10 of 10 confirmed by the receiver.",
+        ),
         ({Outcome.UNKNOWN: 2}, {}, "No loss was seen, but: 2 unknown.\nNone of 2 confirmed by the receiver."),
         (
             {Outcome.UNKNOWN: 16},
@@ -168,10 +173,11 @@ NOWHERE |= {"classes": []}
         ),
         (
             {Outcome.NEVER_SEEN: 1},
-            {"missing_bytes": 9_000, "broken": 1},
+            {"missing_bytes": 9_000, "broken": 1, "missing_files": 2},
             (
-                f"1 message was lost: 1 {NEVER_SEEN}. The captures lack 9,000 bytes and what is cut off or damaged in "
-                "1 capture, which may hold deliveries and acknowledgments of these messages, and other losses."
+                f"1 message was lost: 1 {NEVER_SEEN}. The captures lack 9,000 bytes, 2 files of their series and what "
+                "is cut off or damaged in 1 capture, which may hold deliveries and acknowledgments of these messages, "
+                "and other losses."
             ),
         ),
         (

@@ -12,7 +12,7 @@ from jobs.simulator import simulate
 from schemas.ingest import CAPTURES
 from schemas.replay import ENDS
 from udfs.frames.tables import schema_of
-from udfs.report.lacks import Lacks, find_lacks, in_words, lacks_of_sessions
+from udfs.report.lacks import Lacks, count_missing_files, find_lacks, in_words, lacks_of_sessions
 
 WHOLE = {"recovered_bytes": 100, "missing_bytes": 0, "mid_stream": False, "receiver_last_ns": 1}
 
@@ -54,6 +54,26 @@ def test_what_each_session_lacks_includes_its_way_back() -> None:
     )
 
 
+def ring(number: int, began: int, name: str = "s3://bucket/lan") -> str:
+    return f"{name}_{number:05}_2026030208{began:04}.pcapng.gz"
+
+
+@pytest.mark.parametrize(
+    ("uris", "missing"),
+    [
+        ([ring(1, 10), ring(2, 20), ring(3, 30)], 0),
+        ([ring(3, 30), ring(1, 10)], 1),
+        ([ring(1, 10), ring(9, 90), ring(1, 100), ring(2, 110)], 7),  # then the capture was started again
+        ([ring(1, 10, "a"), ring(5, 20, "b"), ring(2, 30, "a"), ring(6, 40, "b")], 0),
+        (["/data/night_1.pcap", "/data/night_3.pcap", "/data/a_00001_2026.pcap"], 0),
+        ([], 0),
+    ],
+)
+def test_a_file_that_is_missing_in_a_series_is_counted(uris: list[str], missing: int) -> None:
+    found = pl.DataFrame({"uri": uris}, {"uri": pl.String})
+    assert count_missing_files(found) == missing
+
+
 @pytest.mark.parametrize(("begun", "counted"), [(1, 0), (2, 2), (20, 20)])
 def test_a_few_streams_of_many_that_began_before_the_captures_are_not_told(begun: int, counted: int) -> None:
     streams = [("a", f"b{n}", {"mid_stream": n < begun}) for n in range(20)]
@@ -82,7 +102,8 @@ def test_where_bytes_of_the_way_back_are_missing_the_queue_is_not_blamed_first(
     files = sorted(tmp_path.glob("*.pcap"))
     whole, holed = told(capsys, *files), told(capsys, *files[:4], *files[5:])
     assert "The captures lack" not in whole["headline"]
-    assert " bytes, which may hold deliveries and acknowledgments" in holed["headline"]
+    lack = " bytes and 1 file of their series, which may hold deliveries and acknowledgments"
+    assert lack in holed["headline"]
     silent = [one for one in holed["worst_incidents"] if one["cause"] == "never_answered"]
     for one in silent:
         assert "TCP acknowledged all bytes" not in " ".join(one["findings"]) or "bytes" not in one["captures_lack"]

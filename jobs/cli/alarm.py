@@ -60,7 +60,7 @@ def _blind(summary: Mapping[str, Any]) -> Iterator[str]:
         return
     if not newest["messages"] or not any(summary.get("verdicts", {}).values()):
         yield "no_messages"
-    if newest["missing_bytes"] or newest["cut_segments"]:
+    if newest["missing_bytes"] or newest["cut_segments"] or newest["missing_files"]:
         yield "missing_bytes"
     if newest["not_whole"]:
         yield "unreadable"

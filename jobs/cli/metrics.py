@@ -137,13 +137,18 @@ METRICS = (
         _figure("newest_captures", "missing_bytes"),
     ),
     Metric(
+        "newest_captures_missing_files",
+        "Files of their series that are missing between them, by their numbers.",
+        _figure("newest_captures", "missing_files"),
+    ),
+    Metric(
         "newest_captures_cut_segments",
         "Segments in them that are cut short.",
         _figure("newest_captures", "cut_segments"),
     ),
     Metric(
         "newest_captures_not_whole",
-        "Those of them that could not be read, or only in part.",
+        "Those of them that could not be read, or only in part, or hold damaged segments.",
         _figure("newest_captures", "not_whole"),
     ),
     Metric(

@@ -220,10 +220,12 @@ def headline_figures(
             Figure(outcomes.get(Outcome.CONTRADICTED, 0), _CONTRADICTED, "unknown", Outcome.CONTRADICTED),
         ]
     )
+    lacks = shown.lacks._replace(missing_bytes=missing_bytes)
     gaps = Figure(missing_bytes, one_or_many(missing_bytes, "missing byte", "missing bytes"), "limits")
     not_judged = Figure(unjudged, f"transactional messages not judged ({_NAMED_BY_NONE})", "limits")
     wrong = Figure(errors, one_or_many(errors, "finding that is an error", "findings that are errors"), "incidents")
-    cut = Figure(shown.lacks.broken, f"{one_or_many(shown.lacks.broken, 'capture', 'captures')} {_CUT}", "limits")
+    cut = Figure(lacks.broken, f"{one_or_many(lacks.broken, 'capture', 'captures')} {_CUT}", "limits")
+    files = Figure(lacks.missing_files, f"missing {one_or_many(lacks.missing_files, 'file', 'files')}", "limits")
     unable = Figure(len(failed), f"{one_or_many(len(failed), 'machine', 'machines')} {_UNABLE}", "findings")
     unsure = Figure(by_rules if by_rules > confirmed > 0 else 0, "that no acknowledgment confirms", "sessions")
     nothing_judged = (
@@ -231,7 +233,7 @@ def headline_figures(
         if sum(outcomes.values()) or unjudged
         else unfit or " ".join([*failed[:1], _nothing(passing_through, unread, why, has_failed=bool(failed))])
     )
-    in_doubt = [*not_known, gaps, cut, unsure, not_judged, unable, wrong]
+    in_doubt = [*not_known, gaps, cut, files, unsure, not_judged, unable, wrong]
     if nothing_judged:  # which says why, so that less is in doubt
         in_doubt = [] if unfit else [gaps, not_judged, wrong]
     doubts, waiting, harmed = _present(in_doubt), _waiting(outcomes, stuck), _harmed(outcomes, places["twice"])
@@ -244,9 +246,8 @@ def headline_figures(
     )
     also = [Figure(undecided, _WHOSE, "unknown"), *not_known, not_judged, unable, others, *waiting] if is_bad else []
     beside = _beside(outcomes, not_read, not_read_since_ns, where(places, ways, "expired_unseen", names), missing_bytes)
-    lacks = shown.lacks._replace(missing_bytes=missing_bytes)
     if not is_bad:  # then these are among the doubts
-        lacks = lacks._replace(missing_bytes=0, broken=0)
+        lacks = lacks._replace(missing_bytes=0, broken=0, missing_files=0)
     is_one_way = lacks.is_one_way and not nothing_judged and (is_bad or bool(not_known) or not confirmed)
     at = {what: where(places, ways, what, names) for what in HARM}
     return Figures(

@@ -8,6 +8,7 @@ from udfs.frames.columns import count_if, way_back
 from udfs.replay.words import counted, one_or_many
 from udfs.report.period import broken
 
+_OF_SERIES = r"^(?<series>.*)_(?<number>\d{5,9})_(?<began>\d{14})(?:\.[^/]*)?$"
 _MANY = 10
 """One in so many streams began before the captures where that is worth telling of all of them."""
 
@@ -15,8 +16,8 @@ _MANY = 10
 class Lacks(NamedTuple):
     """Counts what captures lack: bytes of streams, and the rest of `broken` captures, which cannot be read in whole.
 
-    Of so many `streams` with bytes, only `one_way` was captured: nothing of their receiver; and `begun` are those that
-    began before the captures.
+    `missing_files` are those of `count_missing_files`. Of so many `streams` with bytes, only `one_way` was captured:
+    nothing of their receiver; and `begun` are those that began before the captures.
     """
 
     missing_bytes: int = 0
@@ -24,6 +25,7 @@ class Lacks(NamedTuple):
     one_way: int = 0
     begun: int = 0
     streams: int = 0
+    missing_files: int = 0
 
     @property
     def is_one_way(self) -> bool:
@@ -39,16 +41,31 @@ def find_lacks(ends: pl.DataFrame, captures: pl.DataFrame) -> Lacks:
 
     A few streams that began before the captures are not counted: a warehouse always has some.
     """
-    found = Lacks(**ends.select(_of_streams()).row(0, named=True), broken=broken(captures))
+    found = Lacks(**ends.select(_of_streams()).row(0, named=True), **_of_captures(captures))
     return found if found.begun * _MANY >= found.streams else found._replace(begun=0)
 
 
 def lacks_of_sessions(ends: pl.DataFrame, captures: pl.DataFrame) -> dict[str, str]:
     """Returns what `captures` lack of each session and of its way back, in words, by `session_id`; see `find_lacks`."""
-    many = broken(captures)
+    of_captures = _of_captures(captures)
     ways = pl.concat([ends, ends.filter(pl.col("sender") != pl.col("receiver")).with_columns(way_back())])
     rows = ways.group_by("session_id").agg(_of_streams()).iter_rows(named=True)
-    return {row.pop("session_id"): in_words(Lacks(**row, broken=many)) for row in rows}
+    return {row.pop("session_id"): in_words(Lacks(**row, **of_captures)) for row in rows}
+
+
+def count_missing_files(captures: pl.DataFrame) -> int:
+    """Returns how many files are missing in the midst of series of captures, as their names show.
+
+    Wireshark and dumpcap name a file of a series after its number and the second in which it began. A number that is
+    lower than the one before begins another series.
+    """
+    parts = captures.select(pl.col("uri").str.extract_groups(_OF_SERIES)).unnest("uri").drop_nulls("number")
+    jump = pl.col("number").cast(pl.Int64).diff().over("series", order_by=["began", "number"])
+    return int(parts.select((jump - 1).clip(0).sum()).item())
+
+
+def _of_captures(captures: pl.DataFrame) -> dict[str, int]:
+    return {"broken": broken(captures), "missing_files": count_missing_files(captures)}
 
 
 def _of_streams() -> list[pl.Expr]:
@@ -66,6 +83,7 @@ def in_words(lacks: Lacks) -> str:
     of_streams = f" of {counted(lacks.streams, 'stream')}"
     missing = lacks.missing_bytes
     parts = [f"{missing:,} {one_or_many(missing, 'byte', 'bytes')}"] if missing else []
+    parts += [f"{counted(lacks.missing_files, 'file')} of their series"] if lacks.missing_files else []
     parts += [f"what is cut off or damaged in {counted(lacks.broken, 'capture')}"] if lacks.broken else []
     parts += [f"the way back of {lacks.one_way}{of_streams}"] if lacks.one_way else []
     parts += [f"the beginning of {lacks.begun}{of_streams}"] if lacks.begun else []

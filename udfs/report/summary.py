@@ -11,7 +11,7 @@ from schemas.replay import Verdict
 from udfs.frames.columns import count, count_if, nanoseconds
 from udfs.replay.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.replay.words import one_or_many
-from udfs.report.lacks import NOTHING_LACKS, Lacks, find_lacks
+from udfs.report.lacks import NOTHING_LACKS, Lacks, count_missing_files, find_lacks
 from udfs.report.messages import QUEUE
 from udfs.report.period import captured, is_broken, of_last_run
 from udfs.report.rows import Row, Rows
@@ -85,18 +85,16 @@ def lost_by(queues: pl.DataFrame) -> Rows:
 def newest_captures(captures: pl.DataFrame) -> Row:
     """Counts the `captures` of the last run that brought any, and what they hold and lack.
 
-    `not_whole` are those that could not be read, or only in part; `missing_bytes` are those of their connections.
+    `not_whole` are those that could not be read, or only in part, or are damaged; `missing_bytes` are those of their
+    connections, `missing_files` those between them (`count_missing_files`).
     """
     total = {"messages": "message_count", "missing_bytes": "missing_bytes", "cut_segments": "cut_count"}
-    return (
-        of_last_run(captures)
-        .select(
-            count().alias("captures"),
-            *(pl.col(column).sum().alias(name) for name, column in total.items()),
-            count_if(is_broken()).alias("not_whole"),
-        )
-        .row(0, named=True)
-    )
+    newest = of_last_run(captures)
+    return newest.select(
+        count().alias("captures"),
+        *(pl.col(column).sum().alias(name) for name, column in total.items()),
+        count_if(is_broken()).alias("not_whole"),
+    ).row(0, named=True) | {"missing_files": count_missing_files(newest)}
 
 
 def unread_frames(captures: pl.DataFrame) -> list[str]:
