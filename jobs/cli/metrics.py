@@ -138,7 +138,7 @@ METRICS = (
     ),
     Metric(
         "newest_captures_missing_files",
-        "Files of their series that are missing between them, by their numbers.",
+        "Files that their series lacks, by number.",
         _figure("newest_captures", "missing_files"),
     ),
     Metric(
@@ -148,7 +148,7 @@ METRICS = (
     ),
     Metric(
         "newest_captures_not_whole",
-        "Those of them that could not be read, or only in part, or hold damaged segments.",
+        "Those that could not be read, or in part, or are damaged.",
         _figure("newest_captures", "not_whole"),
     ),
     Metric(
