@@ -172,8 +172,8 @@ def incident(story: list[Trouble], shared: set[tuple[str, int]]) -> Row:
     }
     outcome = next((name for name in ("lost", "pending", "unacknowledged", "unknown") if figures[name]), "repaired")
     stuck = sum_of(PENDING, stuck=True)
-    # Where the worst is that messages were never acknowledged, whatever was missing before them has come.
-    came = "message_missing" if outcome == "unacknowledged" else None
+    # Where the worst is that messages were never acknowledged, or are unknown, whatever was missing has come.
+    came = "message_missing" if outcome in ("unacknowledged", "unknown") else None
     causes = {CAUSES[event.cause][0] for event in events} - {came}
     by_sender = causes & {"sequence_regressed", "message_missing", "delivered_twice"}
     if by_sender and any((row["source_queue_manager"], int(row["tx_sequence_id"])) in shared for row in rows):

@@ -153,7 +153,8 @@ def test_a_night_on_which_all_is_well_matches_nothing(tmp_path: Path, capsys: py
 
 
 SEEN = {
-    "newest_captures": {"messages": 9, "missing_bytes": 0, "missing_files": 0, "cut_segments": 0, "not_whole": 0},
+    "newest_captures": {"messages": 9, "missing_bytes": 0, "missing_files": 0, "cut_segments": 0, "damaged_segments": 0}
+    | {"not_whole": 0},
     "new_captures": 1,
 }
 SEEN |= {"verdicts": {"in_order": 9}}

@@ -156,9 +156,12 @@ def test_errors_of_no_incident_and_causes_of_what_is_left_out_are_named() -> Non
 def test_incidents_after_the_worst_ones_have_a_line_each() -> None:
     (incident,) = _NIGHT["worst_incidents"]
     following = incident | {"destination_queues": ["Q\x1b"], "cause": "never_answered", "began_at": "T"}
+    following |= {"ongoing": True, "captures_lack": "9 bytes", "receivers": ["10.0.0.1"]}
     more = {"next_incidents": [following, following], "incidents": {"lost": 4}}
     shown = for_people(_NIGHT | more).splitlines()
-    assert "3. 2 lost, to Q\\x1b, since T: never answered. Go to 10.20.0.123 (Spare)." in shown
+    lack = "The captures lack 9 bytes between the two."
+    said = f"to Q\\x1b, since T, still so when the captures end: never answered. {lack} Go to 10.20.0.123 (Spare)."
+    assert any(line.startswith("3. 2 lost, from 10.20.0.") and line.endswith(f" to 10.0.0.1, {said}") for line in shown)
     assert any("1 more that were not repaired are in" in line for line in shown)
 
 

@@ -133,8 +133,8 @@ NOWHERE |= {"classes": []}
             {Outcome.DELIVERED: 10},
             {"confirmed": 4, "broken": 1, "failed": ["A could not connect to B."]},
             (
-                "No loss was seen, but: 1 capture cut off or damaged, 6 that no acknowledgment confirms, 1 machine "
-                "that could not connect.\n4 of 10 confirmed by the receiver, 6 inferred from the rules."
+                "No loss was seen, but: 1 capture that cannot be read in whole, 6 that no acknowledgment confirms, 1 "
+                "machine that could not connect.\n4 of 10 confirmed by the receiver, 6 inferred from the rules."
             ),
         ),
         # A doubt is named in place of "nothing was lost".
@@ -142,6 +142,11 @@ NOWHERE |= {"classes": []}
             {Outcome.DELIVERED: 10},
             {"confirmed": 10, "missing_files": 1},
             "No loss was seen, but: 1 missing file.\n10 of 10 confirmed by the receiver.",
+        ),
+        (
+            {Outcome.DELIVERED: 10},
+            {"confirmed": 10, "damaged": 2},
+            "No loss was seen, but: 2 damaged segments.\n10 of 10 confirmed by the receiver.",
         ),
         ({Outcome.UNKNOWN: 2}, {}, "No loss was seen, but: 2 unknown.\nNone of 2 confirmed by the receiver."),
         (
@@ -173,11 +178,12 @@ NOWHERE |= {"classes": []}
         ),
         (
             {Outcome.NEVER_SEEN: 1},
-            {"missing_bytes": 9_000, "broken": 1, "missing_files": 2},
+            {"missing_bytes": 9_000, "broken": 1, "missing_files": 2, "damaged": 3},
             (
-                f"1 message was lost: 1 {NEVER_SEEN}. The captures lack 9,000 bytes, 2 files of their series and what "
-                "is cut off or damaged in 1 capture, which may hold deliveries and acknowledgments of these messages, "
-                "and other losses."
+                f"1 message was lost: 1 {NEVER_SEEN}. The captures lack 9,000 bytes, 2 files of their series, what "
+                "cannot be read of 1 capture and what was sent in 3 damaged segments, which may hold deliveries and "
+                "acknowledgments of these messages, and other losses. What is in a damaged segment may look like "
+                "another message: some may not be lost."
             ),
         ),
         (

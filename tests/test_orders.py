@@ -74,7 +74,7 @@ def test_where_bytes_are_missing_one_looks_into_the_queue_before_a_message_is_se
     asked = {(row["outcome"], row["look_first"].partition(":")[0]) for row in some}
     assert asked == {
         ("displaced", ""),
-        ("passed_by", "The captures lack 21,636 bytes and the beginning of 12 of 94 streams"),
+        ("passed_by", "The captures lack 21,636 bytes, 1 file of their series and the beginning of 12 of 94 streams"),
     }
 
 

@@ -62,5 +62,5 @@ def _blind(summary: Mapping[str, Any]) -> Iterator[str]:
         yield "no_messages"
     if newest["missing_bytes"] or newest["cut_segments"] or newest["missing_files"]:
         yield "missing_bytes"
-    if newest["not_whole"]:
+    if newest["not_whole"] or newest["damaged_segments"]:
         yield "unreadable"

@@ -147,8 +147,13 @@ METRICS = (
         _figure("newest_captures", "cut_segments"),
     ),
     Metric(
+        "newest_captures_damaged_segments",
+        "Segments in them with a wrong TCP checksum.",
+        _figure("newest_captures", "damaged_segments"),
+    ),
+    Metric(
         "newest_captures_not_whole",
-        "Those that could not be read, or in part, or are damaged.",
+        "Those of them that could not be read, or only in part.",
         _figure("newest_captures", "not_whole"),
     ),
     Metric(

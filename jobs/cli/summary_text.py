@@ -256,10 +256,13 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str, c
 
 
 def _in_one_line(incident: Mapping[str, Any]) -> str:
-    """Returns an incident in one line: how many messages, to which queues, since when, why, and where to go."""
+    """Returns an incident in one line: how many messages, from where to where, since when, why, and where to go."""
     cause, places = incident["cause"].replace("_", " "), ", and to ".join(map(_called, incident["go_to"]))
     go_to = f" Go to {places}." if places else ""
-    return printable(f"{_harm(incident)}, {_where_and_since(incident)}: {cause}.{go_to}")
+    goes_on = ", still so when the captures end" if incident["ongoing"] else ""
+    lack = f" The captures lack {incident['captures_lack']} between the two." if incident.get("captures_lack") else ""
+    what = f"{_harm(incident)}, {_machines(incident)}, {_where_and_since(incident)}{goes_on}"
+    return printable(f"{what}: {cause}.{lack}{go_to}")
 
 
 def _harm(incident: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from udfs.replay.findings.final_acks import reason_of
 from udfs.replay.incidents.advice import Certainty, in_short
 from udfs.replay.words import counted, one_or_many
 from udfs.report.incidents import HARM
-from udfs.report.lacks import Lacks, in_words
+from udfs.report.lacks import Lacks, incomplete
 from udfs.report.summary import Shown
 
 NOT_TOLD = (
@@ -44,7 +44,7 @@ _ONE_WAY = (
     "acknowledged."
 )
 _CONTRADICTED = "contradicted by the receiver"
-_CUT = "cut off or damaged"
+_CUT = "that cannot be read in whole"
 _UNABLE = "that could not connect"
 _NAMED_BY_NONE = "no packet names their receiver, which may only pass them on: capture connections from their beginning"
 _WHOSE = "more lost, of which nothing compares the clocks, so whose is not known"
@@ -226,6 +226,7 @@ def headline_figures(
     wrong = Figure(errors, one_or_many(errors, "finding that is an error", "findings that are errors"), "incidents")
     cut = Figure(lacks.broken, f"{one_or_many(lacks.broken, 'capture', 'captures')} {_CUT}", "limits")
     files = Figure(lacks.missing_files, f"missing {one_or_many(lacks.missing_files, 'file', 'files')}", "limits")
+    damaged = Figure(lacks.damaged, f"damaged {one_or_many(lacks.damaged, 'segment', 'segments')}", "limits")
     unable = Figure(len(failed), f"{one_or_many(len(failed), 'machine', 'machines')} {_UNABLE}", "findings")
     unsure = Figure(by_rules if by_rules > confirmed > 0 else 0, "that no acknowledgment confirms", "sessions")
     nothing_judged = (
@@ -233,7 +234,7 @@ def headline_figures(
         if sum(outcomes.values()) or unjudged
         else unfit or " ".join([*failed[:1], _nothing(passing_through, unread, why, has_failed=bool(failed))])
     )
-    in_doubt = [*not_known, gaps, cut, files, unsure, not_judged, unable, wrong]
+    in_doubt = [*not_known, gaps, cut, files, damaged, unsure, not_judged, unable, wrong]
     if nothing_judged:  # which says why, so that less is in doubt
         in_doubt = [] if unfit else [gaps, not_judged, wrong]
     doubts, waiting, harmed = _present(in_doubt), _waiting(outcomes, stuck), _harmed(outcomes, places["twice"])
@@ -247,7 +248,7 @@ def headline_figures(
     also = [Figure(undecided, _WHOSE, "unknown"), *not_known, not_judged, unable, others, *waiting] if is_bad else []
     beside = _beside(outcomes, not_read, not_read_since_ns, where(places, ways, "expired_unseen", names), missing_bytes)
     if not is_bad:  # then these are among the doubts
-        lacks = lacks._replace(missing_bytes=0, broken=0, missing_files=0)
+        lacks = Lacks(one_way=lacks.one_way, begun=lacks.begun, streams=lacks.streams)
     is_one_way = lacks.is_one_way and not nothing_judged and (is_bad or bool(not_known) or not confirmed)
     at = {what: where(places, ways, what, names) for what in HARM}
     return Figures(
@@ -267,7 +268,7 @@ def headline_figures(
         silence="sent again and again" if is_one_way else NEVER_ACKNOWLEDGED,
         resent=_LOOK if is_one_way else _resent(places["resent"], places["silent"], unacknowledged),
         one_way=_ONE_WAY if is_one_way else "",
-        incomplete=_incomplete(lacks) if (is_bad or not_known) and not is_one_way else "",
+        incomplete=incomplete(lacks) if (is_bad or not_known) and not is_one_way else "",
         sure=_sure(
             shown,
             sum(outcomes.get(outcome, 0) for outcome in TO_CONFIRM),
@@ -337,12 +338,6 @@ def _causes(silences: Mapping[Cause, int]) -> str:
     return f"{causes[:1].upper()}{causes[1:]}"
 
 
-def _incomplete(lacks: Lacks) -> str:
-    """Returns what the captures lack that may have held deliveries and acknowledgments; an empty text for nothing."""
-    what = "which may hold deliveries and acknowledgments of these messages, and other losses"
-    return f"The captures lack {words}, {what}." if (words := in_words(lacks)) else ""
-
-
 def _resent(resent: int, silent: int, unacknowledged: int) -> str:
     """Returns how many of the messages that were never acknowledged are still sent again when the captures end."""
     if not resent:
@@ -359,7 +354,7 @@ def _sure(shown: Shown, accepted: int, confirmed: int, by_rules: int, by_clocks:
     """
     said = []
     if shown.first_ns is not None and shown.last_ns is not None:
-        broken = f" ({counted(shown.lacks.broken, 'capture')} cut off or damaged)" if shown.lacks.broken else ""
+        broken = f" ({counted(shown.lacks.broken, 'capture')} {_CUT})" if shown.lacks.broken else ""
         said.append(f"{period(shown.first_ns, shown.last_ns)}{broken}")
     if shown.senders:
         said += [counted(shown.senders, "sender"), counted(shown.queues, "queue")]

@@ -75,14 +75,17 @@ def _lost(engine: InProcess, copies: pl.DataFrame) -> pl.DataFrame:
 def _look_first(few: Few) -> pl.Expr:
     """Returns what to look at before a lost message is sent again: missing bytes may hold an arrival that was accepted.
 
-    That is so unless another message has its number, or a FinalAck says that it did not reach its queue.
+    That is so unless another message has its number, which damaged bytes may seem to be, or a FinalAck says that it did
+    not reach its queue.
     """
     whole = few[ENDS.name], few[CAPTURES.name]
-    anywhere = in_words(find_lacks(*whole))  # a file that is not there may have held a connection of any session
+    found = find_lacks(*whole)
+    anywhere = in_words(found)  # a file that is not there may have held a connection of any session
     lacks = {session: anywhere or words for session, words in lacks_of_sessions(*whole).items()}
     said = {session: _LOOK_FIRST.format(words) for session, words in lacks.items() if words}
     of_session = pl.col("session_id").replace_strict(said, default="", return_dtype=pl.String)
-    return pl.when(pl.col("outcome").is_in(_REFUSED)).then(of_session).otherwise(pl.lit(""))
+    doubted = [*_REFUSED, *([Outcome.DISPLACED.value] if found.damaged else [])]
+    return pl.when(pl.col("outcome").is_in(doubted)).then(of_session).otherwise(pl.lit(""))
 
 
 def _accepted(engine: InProcess, incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:

@@ -178,7 +178,10 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
             | {"captures_lack": lacks.get(one["session_id"], "")}
             for one in worst
         ],
-        "next_incidents": [_named(one) | {"silence": figures.silence} for one in following],
+        "next_incidents": [
+            _named(one) | {"silence": figures.silence, "captures_lack": lacks.get(one["session_id"], "")}
+            for one in following
+        ],
         "causes_untold": causes_untold(incidents, [*worst, *following]),
         "failed_connections": failed,
         "errors_alone": alone,
@@ -220,7 +223,7 @@ def _told(incident: Row, accepted: Mapping[str, Row], proof: Rows) -> Row:
         | {f"{name}_seen_at": _second(sender[f"{name}_ns"]) for name in ("first", "last")}
         for sender in incident["senders"]
     ]
-    kept = ("ongoing", "receivers", "advice", "source_queue_manager", "session_id", "explanation")
+    kept = ("advice", "source_queue_manager", "explanation")
     told = (
         _named(incident)
         | {name: incident[name] for name in kept}
@@ -247,9 +250,10 @@ def _named(incident: Row) -> Row:
     """Returns what names an incident in one line: its cause and outcome, how many messages, whose, and where to go."""
     kept = (
         *("incident_id", "cause", "outcome", "lost_messages", "pending", "stuck_messages", "unacknowledged", "unknown"),
-        "destination_queues",
+        *("destination_queues", "receivers", "session_id", "ongoing"),
     )
     return {name: incident[name] for name in kept} | {
+        "addresses": [{"address": sender["address"]} for sender in incident["senders"]],
         "began_at": _second(incident["began_ns"]),
         "go_to": [{"address": one} for one in incident["go_to"]],
     }

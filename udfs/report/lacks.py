@@ -16,8 +16,9 @@ _MANY = 10
 class Lacks(NamedTuple):
     """Counts what captures lack: bytes of streams, and the rest of `broken` captures, which cannot be read in whole.
 
-    `missing_files` are those of `count_missing_files`. Of so many `streams` with bytes, only `one_way` was captured:
-    nothing of their receiver; and `begun` are those that began before the captures.
+    `missing_files` are those of `count_missing_files`; what is in `damaged` segments may not be what was sent. Of so
+    many `streams` with bytes, only `one_way` was captured: nothing of their receiver; and `begun` are those that began
+    before the captures.
     """
 
     missing_bytes: int = 0
@@ -26,6 +27,7 @@ class Lacks(NamedTuple):
     begun: int = 0
     streams: int = 0
     missing_files: int = 0
+    damaged: int = 0
 
     @property
     def is_one_way(self) -> bool:
@@ -57,15 +59,19 @@ def count_missing_files(captures: pl.DataFrame) -> int:
     """Returns how many files are missing in the midst of series of captures, as their names show.
 
     Wireshark and dumpcap name a file of a series after its number and the second in which it began. A number that is
-    lower than the one before begins another series.
+    lower than the one before begins another series. Files without a frame are one capture, so where there is one,
+    nothing is known.
     """
+    if (captures["packet_count"] == 0).any():
+        return 0
     parts = captures.select(pl.col("uri").str.extract_groups(_OF_SERIES)).unnest("uri").drop_nulls("number")
     jump = pl.col("number").cast(pl.Int64).diff().over("series", order_by=["began", "number"])
     return int(parts.select((jump - 1).clip(0).sum()).item())
 
 
 def _of_captures(captures: pl.DataFrame) -> dict[str, int]:
-    return {"broken": broken(captures), "missing_files": count_missing_files(captures)}
+    damaged = int(captures["damaged_count"].sum())
+    return {"broken": broken(captures), "missing_files": count_missing_files(captures), "damaged": damaged}
 
 
 def _of_streams() -> list[pl.Expr]:
@@ -84,8 +90,18 @@ def in_words(lacks: Lacks) -> str:
     missing = lacks.missing_bytes
     parts = [f"{missing:,} {one_or_many(missing, 'byte', 'bytes')}"] if missing else []
     parts += [f"{counted(lacks.missing_files, 'file')} of their series"] if lacks.missing_files else []
-    parts += [f"what is cut off or damaged in {counted(lacks.broken, 'capture')}"] if lacks.broken else []
+    parts += [f"what cannot be read of {counted(lacks.broken, 'capture')}"] if lacks.broken else []
+    parts += [f"what was sent in {counted(lacks.damaged, 'damaged segment')}"] if lacks.damaged else []
     parts += [f"the way back of {lacks.one_way}{of_streams}"] if lacks.one_way else []
     parts += [f"the beginning of {lacks.begun}{of_streams}"] if lacks.begun else []
     *first, last = parts or [""]
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def incomplete(lacks: Lacks) -> str:
+    """Returns a sentence on what captures lack that may have held deliveries and acknowledgments; or an empty text."""
+    what = "which may hold deliveries and acknowledgments of these messages, and other losses"
+    alike = (
+        " What is in a damaged segment may look like another message: some may not be lost." if lacks.damaged else ""
+    )
+    return f"The captures lack {words}, {what}.{alike}" if (words := in_words(lacks)) else ""

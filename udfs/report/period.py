@@ -30,13 +30,13 @@ def captured(captures: pl.DataFrame, since: datetime | None = None) -> tuple[int
 
 
 def broken(captures: pl.DataFrame) -> int:
-    """Returns how many of the captures cannot be read, or only in part, or hold damaged segments."""
+    """Returns how many of the captures cannot be read, or only in part."""
     return captures.filter(is_broken()).height
 
 
 def is_broken() -> pl.Expr:
-    """Returns whether a capture cannot be read, or only in part, or holds damaged segments."""
-    return (pl.col("status") != CaptureStatus.OK.value) | (pl.col("damaged_count").fill_null(0) > 0)
+    """Returns whether a capture cannot be read, or only in part."""
+    return pl.col("status") != CaptureStatus.OK.value
 
 
 def of_last_run(captures: pl.DataFrame) -> pl.DataFrame:

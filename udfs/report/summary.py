@@ -85,10 +85,15 @@ def lost_by(queues: pl.DataFrame) -> Rows:
 def newest_captures(captures: pl.DataFrame) -> Row:
     """Counts the `captures` of the last run that brought any, and what they hold and lack.
 
-    `not_whole` are those that could not be read, or only in part, or are damaged; `missing_bytes` are those of their
-    connections, `missing_files` those between them (`count_missing_files`).
+    `not_whole` are those that could not be read, or only in part, `damaged_segments` are as `captures` counts
+    them; `missing_bytes` are those of their connections, `missing_files` those between them (`count_missing_files`).
     """
-    total = {"messages": "message_count", "missing_bytes": "missing_bytes", "cut_segments": "cut_count"}
+    total = {
+        "messages": "message_count",
+        "missing_bytes": "missing_bytes",
+        "cut_segments": "cut_count",
+        "damaged_segments": "damaged_count",
+    }
     newest = of_last_run(captures)
     return newest.select(
         count().alias("captures"),

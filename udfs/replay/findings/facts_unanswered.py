@@ -118,12 +118,15 @@ def never_answered(
     """
     outgoing = f"look in the outgoing queue of {from_address} whether the messages are still there; if they are"
     queue = f"whether this queue exists on {to_address} and is transactional"
+    place = destination_queue or "a queue that is not named"
     if untaken_bytes is None:
-        look = (
-            f"No TCP acknowledgment of {to_address} was captured either, so the captures may lack the way back: "
-            f"{outgoing}, {queue}, and whether {_LARGE}."
+        sentence = (
+            f"No acknowledgment of {counted(messages, 'message')} from {from_address} to {place} was captured, nor "
+            f"anything else that {to_address} sent on these connections: the captures may lack the way back. Capture "
+            f"both directions, or {outgoing}, {queue}, and whether {_LARGE}."
         )
-    elif unseen_bytes:
+        return FindingText(FindingKind.NEVER_ANSWERED, Severity.ERROR, sentence, [key])
+    if unseen_bytes:
         look = (
             f"But the captures lack {counted(unseen_bytes, 'byte')} of the way back, which may hold acknowledgments: "
             f"{outgoing}, {queue}."
@@ -137,6 +140,6 @@ def never_answered(
         look = f"Its TCP acknowledged all bytes of these connections, so the packets arrived: look {queue}."
     sentence = (
         f"{to_address} never acknowledged {counted(messages, 'message')} from {from_address} to "
-        f"{destination_queue or 'a queue that is not named'}, neither with an OrderAck nor with a FinalAck. {look}"
+        f"{place}, neither with an OrderAck nor with a FinalAck. {look}"
     )
     return FindingText(FindingKind.NEVER_ANSWERED, Severity.ERROR, sentence, [key])

@@ -138,9 +138,9 @@ _ABOUT: Mapping[Cause, _About] = {
     Cause.NEVER_ANSWERED: _About(
         (Kind.NEVER_ANSWERED,),
         "The receiver never acknowledged messages of {}",
-        "Look on the receiver whether the queue exists and is transactional, and at its event log; but first at the "
-        "path to it where its TCP did not acknowledge the bytes either. The messages should still be in the sender's "
-        "outgoing queue.",
+        "Look whether the messages are still in the sender's outgoing queue. If they are, look on the receiver whether "
+        "the queue exists and is transactional, and at its event log; but first at the path to it where its TCP did "
+        "not acknowledge the bytes either.",
     ),
     Cause.CONTRADICTED: _About(
         (Outcome.CONTRADICTED, Kind.CONTRADICTED),

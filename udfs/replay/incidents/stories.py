@@ -388,14 +388,15 @@ def incident_row(story: Story) -> Row:
 def _cause_of(troubles: Iterable[Trouble], outcome: IncidentOutcome, *, is_shared: bool) -> Cause:
     """Returns the cause that explains the most.
 
-    Messages that came out of turn explain nothing where the worst is that some were never acknowledged: what was
-    missing has come. And where several receivers `shared` them, it is not the sender that went back or left some out.
+    Messages that came out of turn explain nothing where the worst is that some were never acknowledged, or that the
+    captures do not tell what became of them: what was missing has come. And where several receivers `shared` them, it
+    is not the sender that went back or left some out.
     """
     causes = {one.cause for one in troubles}
     if is_shared and causes & _WHERE_SHARED:
         causes -= _WHERE_SHARED
         causes |= set() if Cause.RECEIVER_REPLACED in causes else {Cause.SEVERAL_RECEIVERS}
-    if outcome is IncidentOutcome.UNACKNOWLEDGED:
+    if outcome in (IncidentOutcome.UNACKNOWLEDGED, IncidentOutcome.UNKNOWN):
         causes.discard(Cause.MESSAGE_MISSING)
     return min(causes, key=list(Cause).index)
 
