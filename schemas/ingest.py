@@ -363,6 +363,8 @@ STREAM_GAPS = Table(
 
 BODY_CRC32 = Column("body_crc32", U32, "CRC-32 of the body, or of its keyed hash under --names hash; null for none.")
 
+DAMAGED = Column("damaged", BOOL, "True with bytes of a damaged segment (`captures.damaged_count`); else null.")
+
 PACKETS = Table(
     "packets",
     "One row per framed MSMQ packet.",
@@ -380,6 +382,7 @@ PACKETS = Table(
         Column("raw", BINARY, "The packet, or only its bytes before the message body.", nullable=False),
         Column("trailer", BINARY, "Bytes after a dropped message body; null when raw is the whole packet."),
         BODY_CRC32,
+        DAMAGED,
     ),
     clustered_by=("stream_id", "captured_at"),
     keeps_changes=True,

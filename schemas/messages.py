@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from schemas import wire
-from schemas.ingest import BODY_CRC32, PACKETS, PacketType
+from schemas.ingest import BODY_CRC32, DAMAGED, PACKETS, PacketType
 from schemas.table import BOOL, LONG, STRING, TIMESTAMP, U8, U16, U32, U64, Column, RowType, Table, array
 from schemas.wire import Header, Kind
 
@@ -46,7 +46,7 @@ _KEY = ("stream_id", "stream_offset")
 _FROM_PACKETS = ("captured_at", "captured_ns", "capture_id", "first_frame", "last_frame")
 COPIED_COLUMNS: tuple[Column, ...] = tuple(column for column in PACKETS if column.name in _KEY + _FROM_PACKETS)
 
-NOT_IN_RAW: tuple[str, ...] = (*(column.name for column in COPIED_COLUMNS), BODY_CRC32.name)
+NOT_IN_RAW: tuple[str, ...] = (*(column.name for column in COPIED_COLUMNS), BODY_CRC32.name, DAMAGED.name)
 """Columns of the decoded tables that are copied from `packets`, as far as a table has them."""
 
 _MESSAGE_ID = Column("message_id", STRING, r"Message identifier as MSMQ prints it: <source_queue_manager>\<ordinal>.")
@@ -81,6 +81,7 @@ MESSAGE_FIELDS = Table(
         *header_columns(wire.MULTI_QUEUE_FORMAT_HEADER),
         *header_columns(wire.SESSION_HEADER),
         Column("violations", STRINGS, "Codes of the rules that it breaks; see wire-format.md.", nullable=False),
+        DAMAGED,
     ),
     clustered_by=("source_queue_manager", "captured_at"),
     statistics=("captured_ns", "capture_id", "destination_queue", "tx_sequence_id", "tx_sequence_number"),
@@ -112,13 +113,13 @@ STRUCTS: tuple[Column, ...] = tuple(_struct(name, headers) for name, headers in 
 """The columns of `messages` that hold the fields of rare headers."""
 STRUCT_OF = {field.name: column.name for column in STRUCTS for field in column.type}
 """The name of the struct that holds a field."""
-_VIOLATIONS = "violations"
+_LAST = ("violations", DAMAGED.name)
 MESSAGES = replace(
     MESSAGE_FIELDS,
     columns=(
-        *(column for column in MESSAGE_FIELDS if column.name not in {*STRUCT_OF, _VIOLATIONS}),
+        *(column for column in MESSAGE_FIELDS if column.name not in {*STRUCT_OF, *_LAST}),
         *STRUCTS,
-        *(column for column in MESSAGE_FIELDS if column.name == _VIOLATIONS),
+        *(column for column in MESSAGE_FIELDS if column.name in _LAST),
     ),
 )
 

@@ -47,6 +47,7 @@ NIGHTS: dict[str, dict[str, Any]] = {
     "copies from the middle of connections": {"both_ends": True, "loss": 0.02, "begins_s": 20},
     "routers": {"situations": True},
     "gaps": {"loss": 0.05, "disorder": 0.4},
+    "damaged segments": {"situations": True, "is_damaged": True},
     "two clocks": {"clocks_differ_s": 6, "disorder": 0.4, "file_bytes": 1 << 40},
 }
 
@@ -83,7 +84,7 @@ def in_memory(spark: SparkSession, tables: Frames) -> InMemory:
     return InMemory(InFolder(spark, "unused"), tables=dict(tables))
 
 
-def night(folder: Path, *, clocks_differ_s: int = 0, **options: Any) -> InProcess:
+def night(folder: Path, *, clocks_differ_s: int = 0, is_damaged: bool = False, **options: Any) -> InProcess:
     """Returns the tables of a simulated night."""
     simulate(str(folder), 5, 300, **options)
     if clocks_differ_s:
@@ -94,7 +95,19 @@ def night(folder: Path, *, clocks_differ_s: int = 0, **options: Any) -> InProces
     engine.replace(CAPTURES, blank.cast(schema_of(CAPTURES.arrow)))
     if options.get("both_ends"):
         _lose_packets(engine)
+    if is_damaged:
+        _damage_resends(engine)
     return engine
+
+
+def _damage_resends(engine: InProcess) -> None:
+    """Gives every third arrival of what was sent again another body and label, as damaged bytes may."""
+    messages = engine.read(MESSAGES).sort("captured_ns", "stream_id", "stream_offset")
+    is_hit = pl.col("transactional") & (pl.len().over("message_id") > 1) & (pl.int_range(pl.len()) % 3 == 0)
+    damaged = {"body_crc32": pl.col("body_crc32").fill_null(0) ^ 1, "label": pl.lit("?"), "damaged": pl.lit(value=True)}
+    hit = {name: pl.when(is_hit).then(of).otherwise(name).alias(name) for name, of in damaged.items()}
+    engine.replace(MESSAGES, messages.with_columns(**hit).cast(schema_of(MESSAGES.arrow)))
+    engine.replace(CAPTURES, engine.read(CAPTURES).with_columns(damaged_count=pl.lit(1, pl.Int64)))
 
 
 def _lose_packets(engine: InProcess) -> None:

@@ -161,7 +161,7 @@ def test_incidents_after_the_worst_ones_have_a_line_each() -> None:
     shown = for_people(_NIGHT | more).splitlines()
     lack = "The captures lack 9 bytes between the two."
     said = f"to Q\\x1b, since T, still so when the captures end: never answered. {lack} Go to 10.20.0.123 (Spare)."
-    assert any(line.startswith("3. 2 lost, from 10.20.0.") and line.endswith(f" to 10.0.0.1, {said}") for line in shown)
+    assert f"3. 2 lost, Branch 1 → HQ (0a1b->2c3d), {said}" in shown
     assert any("1 more that were not repaired are in" in line for line in shown)
 
 

@@ -30,7 +30,7 @@ from wiretap import (
 from schemas.ingest import FrameReason
 from udfs.capture.records import Records
 from udfs.network.checksums import intact
-from udfs.network.dissect import find_segments
+from udfs.network.dissect import DAMAGED, find_segments
 
 
 class Seen(NamedTuple):
@@ -172,8 +172,8 @@ def of_pseudo_header(size: int) -> bytes:
 
 
 def damaged(*packets: bytes) -> int:
-    found = find_segments(block_of([ethernet(packet) for packet in packets], before=BETWEEN), (1801,))[1]
-    return found.damaged
+    found, *_ = find_segments(block_of([ethernet(packet) for packet in packets], before=BETWEEN), (1801,))
+    return int(np.count_nonzero(found.flags & DAMAGED))
 
 
 def sent(number: int, checksum: bytes | None = None, flip: int | None = None, **others: Any) -> bytes:

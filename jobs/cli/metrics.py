@@ -148,7 +148,7 @@ METRICS = (
     ),
     Metric(
         "newest_captures_damaged_segments",
-        "Segments in them with a wrong TCP checksum.",
+        "Damaged segments in them.",
         _figure("newest_captures", "damaged_segments"),
     ),
     Metric(

@@ -20,6 +20,7 @@ from udfs.ingest.faults import framing_detail, tcp_detail
 from udfs.ingest.options import CaptureFile, IngestOptions
 from udfs.msmq.framing import FramedPackets, Framer
 from udfs.msmq.packet_rows import StreamPieces, arrival_number, capture_and_record, packet_columns
+from udfs.network.dissect import DAMAGED
 from udfs.network.endpoints import endpoint_text, stream_names, unpack_endpoint
 from udfs.tcp import resume
 from udfs.tcp.connections import Connection, Connections
@@ -186,7 +187,7 @@ class _Stream:
         self._options = options
         self._out = out
         self._framer: Framer | None = None
-        self._pieces: list[tuple[int, int, int]] = []  # start, arrival, time of pieces in no packet yet
+        self._pieces: list[tuple[int, int, int, int]] = []  # of StreamPieces, those in no packet yet
         self._resumed: list[str] = []  # identifiers of an earlier run's captures, which have negative ranks
         self._gaps = 0
         self._last: tuple[int, int] | None = None
@@ -214,7 +215,7 @@ class _Stream:
             if start > framer.end:
                 self._edges[framer.end] = self._edge(arrival, segment.time_ns)
                 self._add_framed(framer.gap(start - framer.end))
-            self._pieces.append((start, arrival, segment.time_ns))
+            self._pieces.append((start, arrival, segment.time_ns, segment.flags & DAMAGED))
             self._last = arrival, max(segment.time_ns, segment.last_ns)
             self._recovered += end - start
             if segment.time_ns != NO_TIME:
@@ -289,13 +290,13 @@ class _Stream:
         if self._framer is None and not self._has_rows:
             return None
         self._forget(self.tail)
-        places = [(start, *capture_and_record(number), time_ns) for start, number, time_ns in self._pieces]
+        places = [(start, *capture_and_record(number), *more) for start, number, *more in self._pieces]
         last = self._last and (*capture_and_record(self._last[0]), self._last[1])
-        ranks = sorted({rank for _, rank, _, _ in places} | ({last[0]} if last else set()))
+        ranks = sorted({rank for _, rank, *_ in places} | ({last[0]} if last else set()))
         return {
             "framer": self._framer and self._framer.state(keep_bodies=self._options.keep_bodies),
             "captures": [self._capture_id(rank) for rank in ranks],
-            "pieces": [(start, ranks.index(rank), frame, time_ns) for start, rank, frame, time_ns in places],
+            "pieces": [(start, ranks.index(rank), frame, *more) for start, rank, frame, *more in places],
             "last": last and (ranks.index(last[0]), *last[1:]),
             "recovered": self._recovered,
             "times": (self._first_ns, self._last_ns),
@@ -308,8 +309,8 @@ class _Stream:
         self._has_rows = True
         self._resumed = state["captures"]
         self._pieces = [
-            (start, arrival_number(index - len(self._resumed), frame), time_ns)
-            for start, index, frame, time_ns in state["pieces"]
+            (start, arrival_number(index - len(self._resumed), frame), time_ns, damaged[0] if damaged else 0)
+            for start, index, frame, time_ns, *damaged in state["pieces"]  # a release before 2.0 left four of them
         ]
         if last := state.get("last"):  # which states of a release before 2.0 lack
             self._last = arrival_number(last[0] - len(self._resumed), last[1]), last[2]
@@ -340,7 +341,7 @@ class _Stream:
         for framed in parts:
             if not framed.starts and not framed.unframed:
                 continue
-            pieces = StreamPieces(*np.array(self._pieces, np.int64).reshape(-1, 3).T)
+            pieces = StreamPieces(*np.array(self._pieces, np.int64).reshape(-1, 4).T)
             for run in framed.unframed:
                 rank, frame = capture_and_record(pieces.at(run.offset))
                 self._out.add(

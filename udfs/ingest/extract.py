@@ -19,7 +19,15 @@ from udfs.capture.records import Cursor, Records
 from udfs.frames.rows import Batches, Pass
 from udfs.ingest.options import IngestOptions
 from udfs.ingest.preframe import preframe
-from udfs.network.dissect import Fragments, Rejected, Segments, connection_keys, find_segments, target_ports
+from udfs.network.dissect import (
+    DAMAGED,
+    Fragments,
+    Rejected,
+    Segments,
+    connection_keys,
+    find_segments,
+    target_ports,
+)
 from udfs.network.segment_rows import FRAME_DETAILS, fragment_rows, ping_rows, segment_rows
 
 _BLOCK_BYTES = 24 << 20
@@ -60,7 +68,7 @@ def _extract(split: dict[str, Any], options: IngestOptions) -> Batches:
         counts.update({Counted.SEGMENT: len(segments.frame), Counted.OTHER: others})
         counts[Counted.TO_PORT] += int(np.isin(target_ports(segments.endpoints), options.ports).sum())
         counts[Counted.CUT] += int((segments.captured < segments.length).sum())
-        counts[Counted.DAMAGED] += rejected.damaged
+        counts[Counted.DAMAGED] += int((segments.flags & DAMAGED != 0).sum())
         counts.update(rejected.not_judged)
         counts.update(rejected.tunnels)
         if len(segments.frame) and split["by_time"]:

@@ -21,7 +21,7 @@ from udfs.frames.rows import Batches, Pass
 from udfs.ingest.options import IngestOptions
 from udfs.msmq.packet_rows import StreamPieces, packet_columns
 from udfs.msmq.stream_window import HEADER_SIZE, frame_chain
-from udfs.network.dissect import ACK, FIN, RST, SYN, WINDOW_CLOSED, Segments, connection_keys
+from udfs.network.dissect import ACK, DAMAGED, FIN, RST, SYN, WINDOW_CLOSED, Segments, connection_keys
 from udfs.network.segment_rows import segment_rows
 from udfs.tcp.delivery import FILE_OFFSETS, PART_SUM, Overlap, Piece, merge
 from udfs.tcp.direction import Segment
@@ -156,8 +156,8 @@ class _Block:
         self._segments = segments
         self._from_b = from_b
         self._event = ((segments.flags & (SYN | FIN | RST)) != 0) | ((segments.flags & ACK) == 0)
-        closed = (segments.flags & WINDOW_CLOSED) != 0
-        self._odd = (segments.captured != segments.length) | (segments.length == 1) | closed
+        marked = (segments.flags & (WINDOW_CLOSED | DAMAGED)) != 0
+        self._odd = (segments.captured != segments.length) | (segments.length == 1) | marked
 
     def connection(self, index: Ints) -> _Preframed | None:
         """Frames the segments of one connection, given in file order; None when there is no framed run.
@@ -322,6 +322,7 @@ def _packets(segments: Segments, runs: list[_Run], options: IngestOptions) -> li
         np.concatenate([run.start + shift for run, shift in zip(runs, shifts, strict=True)]),
         segments.frame[segment],
         segments.time_ns[segment],
+        np.zeros_like(segment),  # damaged ones are in no run
     )
     buffer = np.frombuffer(b"".join([run.data for run in runs]), np.uint8)
     columns = {"offset": pa.array(np.concatenate(offsets))} | pieces.packet_records(start, size)

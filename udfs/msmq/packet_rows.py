@@ -32,18 +32,22 @@ def capture_and_record(number: int) -> tuple[int, int]:
 
 
 class StreamPieces(NamedTuple):
-    """Pieces of consecutive stream bytes: stream offset of the first byte, `arrival_number`, time in ns since 1970."""
+    """Pieces of consecutive stream bytes: stream offset of the first byte, `arrival_number`, time in ns since 1970.
+
+    `damaged` is not 0 where they are of a damaged segment.
+    """
 
     start: Ints
     arrival: Ints
     time_ns: Ints
+    damaged: Ints
 
     def at(self, offset: int) -> int:
         """Returns the arrival number of the byte at a stream offset."""
         return int(self.arrival[np.searchsorted(self.start, offset, "right") - 1])
 
     def packet_records(self, start: Ints, size: Ints) -> dict[str, Any]:
-        """Returns for each packet the record that arrived last, and its lowest record number in the same capture."""
+        """Returns for each packet the last record, its lowest number in the same capture, and if it is damaged."""
         first = np.searchsorted(self.start, start, "right") - 1
         last = np.searchsorted(self.start, start + size, "left")
         ends = np.stack([first, last], axis=1).ravel()
@@ -53,6 +57,7 @@ class StreamPieces(NamedTuple):
         for i in np.flatnonzero(earliest >> _FRAME_BITS != capture).tolist():
             of_packet = self.arrival[first[i] : last[i]]
             earliest[i] = of_packet[of_packet >> _FRAME_BITS == capture[i]].min()
+        damaged = np.maximum.reduceat(np.append(self.damaged, 0), ends)[::2] != 0
         order = np.argsort(self.arrival)
         time_ns = self.time_ns[order[np.searchsorted(self.arrival, done, sorter=order)]]
         return {
@@ -60,6 +65,7 @@ class StreamPieces(NamedTuple):
             "capture": pa.array(capture),
             "first_frame": pa.array(earliest & _FRAMES),
             "last_frame": pa.array(done & _FRAMES),
+            "damaged": pa.array(damaged, mask=~damaged),
         }
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from udfs.arrow.buffers import Ints, fixed_binary, read_at
+from udfs.arrow.buffers import Bools, Ints, fixed_binary, read_at
 
 _TCP, _ONES, _CHECKSUM_AT = 6, 0xFFFF, 16
 
@@ -31,26 +31,24 @@ def header_sums(
     return _folded(total)
 
 
-def count_damaged(
+def find_damaged(
     data: NDArray[np.uint8],
     transport: Ints,
     endpoints: NDArray[np.uint8],
     payload: Ints,
     length: Ints,
     sums: Ints,
-    rows: Ints,
-) -> int:
-    """Counts the segments among `rows` with a wrong checksum whose sender sent more right ones to the same endpoint.
+) -> Bools:
+    """Returns which segments have a wrong checksum, although their sender sent more right ones to the same endpoint.
 
-    `sums` are `header_sums`; all payload of these rows is in `data`, from `payload` on. A checksum of 0, or of the
-    pseudo header alone, is one that a network card fills in after the capture, or that stands for several segments
-    made one, and says nothing.
+    `sums` are their `header_sums`; all their payload is in `data`, from `payload` on. A checksum of 0, or of the pseudo
+    header alone, is one that a network card fills in after the capture, or that stands for several segments made one,
+    and says nothing.
     """
-    transport, endpoints, payload, length = transport[rows], endpoints[rows], payload[rows], length[rows]
-    words = _folded(sums[rows] + _payload_sums(data, payload, length))
-    wrong = words % _ONES != 0
+    words = _folded(sums + _payload_sums(data, payload, length))
+    wrong: Bools = words % _ONES != 0
     if not wrong.any():
-        return 0
+        return wrong
     field = read_at(data, ">u2", transport + _CHECKSUM_AT).astype(np.int64)
     size = payload - transport + length
     to_fill_in = np.isin(field, (0, _ONES))
@@ -58,7 +56,8 @@ def count_damaged(
         to_fill_in |= field == _folded(_pseudo_sums(endpoints, counted))
     direction = fixed_binary(endpoints).dictionary_encode().indices.to_numpy()
     balance = np.bincount(direction, np.where(wrong, -1, 1))
-    return int((wrong & ~to_fill_in & (balance > 0)[direction]).sum())
+    wrong &= ~to_fill_in & (balance > 0)[direction]
+    return wrong
 
 
 def _pseudo_sums(endpoints: NDArray[np.uint8], size: Ints) -> Ints:

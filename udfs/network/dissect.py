@@ -42,6 +42,8 @@ _KEY_BYTES = 37
 FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 WINDOW_CLOSED = 0x100
 """Beside the flags of a segment: it announces a window of 0, so its receiver must not send data."""
+DAMAGED = 0x200
+"""Beside them: its checksum is wrong, and others of its direction are right (`checksums.find_damaged`)."""
 
 
 class Segments(NamedTuple):
@@ -50,7 +52,7 @@ class Segments(NamedTuple):
     `frame`: record number, from 1. `endpoints`: 36 bytes, the sending address (IPv4 mapped into IPv6) and port, then
     the receiving ones, in network order. `payload`: index in the block's buffer. `captured`: payload bytes in the
     capture. `length`: payload bytes on the wire, more than `captured` when the snap length cut the frame.
-    `flags`: those of the TCP header, and `WINDOW_CLOSED`.
+    `flags`: those of the TCP header, `WINDOW_CLOSED` and `DAMAGED`.
     `header_sum`: the 16-bit one's complement sum of pseudo header and TCP header, checksum field included;
     0 where the capture holds the header only in part.
     """
@@ -114,8 +116,6 @@ class Rejected(NamedTuple):
     """Segments that were found in a tunnel, by the innermost one."""
     pings: Pings | None = None
     """Pings among the other traffic; None for none."""
-    damaged: int = 0
-    """Segments, not rejected, with a wrong checksum among right ones (`checksums.count_damaged`)."""
 
 
 def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rejected, Fragments]:
@@ -145,15 +145,20 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
     sums = checksums.header_sums(data, at, header[pick], endpoints, length)
     flags = data[at + 13].astype(np.int64)
     is_closed = (_be16(data, at + 14) == 0) & ((flags & (SYN | RST)) == 0)
+    flags = np.where(is_closed, flags | WINDOW_CLOSED, flags)
+    captured = np.maximum(np.minimum(datagram_end, end)[pick] - payload, 0)
+    whole = np.flatnonzero((captured == length) & (length > 0))
+    damaged = checksums.find_damaged(data, at[whole], endpoints[whole], payload[whole], length[whole], sums[whole])
+    flags[whole[damaged]] |= DAMAGED
     taken = Segments(
         frame=frame[pick],
         time_ns=records.time_ns[pick],
         endpoints=endpoints,
         seq=_be32(data, at + 4),
         ack=_be32(data, at + 8),
-        flags=np.where(is_closed, flags | WINDOW_CLOSED, flags),
+        flags=flags,
         payload=payload,
-        captured=np.maximum(np.minimum(datagram_end, end)[pick] - payload, 0),
+        captured=captured,
         length=length,
         header_sum=np.where(payload <= end[pick], sums, 0),
     )
@@ -180,9 +185,7 @@ def find_segments(records: Records, ports: Sequence[int]) -> tuple[Segments, Rej
     pings, counts[NotJudged.BAD_PING.value] = _find_pings(data, records.time_ns, end, network, transport, v4, udp)
     through = np.bincount(tunnel[pick] + 1, minlength=len(Tunnel) + 1)[1:].tolist()
     by_tunnel = {name: many for name, many in zip(Tunnel, through, strict=True) if many}
-    whole = np.flatnonzero((taken.captured == length) & (length > 0))
-    damaged = checksums.count_damaged(data, at, endpoints, payload, length, sums, whole)
-    rejects = Rejected(frame[bad], records.start[bad], records.captured[bad], why, counts, by_tunnel, pings, damaged)
+    rejects = Rejected(frame[bad], records.start[bad], records.captured[bad], why, counts, by_tunnel, pings)
     return taken, rejects, fragments
 
 

@@ -22,6 +22,7 @@ from udfs.replay.order.clocks import (
 )
 from udfs.replay.order.copies import alike, likely_streams, not_too_many, number_packets, same_packets
 from udfs.replay.order.coverage import unread_ranges
+from udfs.replay.order.damaged import restored
 from udfs.replay.order.offsets import find_neighbours, find_offsets, find_shared_streams
 from udfs.replay.order.scopes import FLOW_KEY, NUMBERS, with_scopes
 from udfs.replay.order.sources import Sources
@@ -165,7 +166,7 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
     united = Conversations(
         engine=engine,
         sources=sources,
-        messages=sources.messages,
+        messages=restored(engine, sources),
         acks=sources.acks,
         handshakes=sources.handshakes,
         streams=looked["streams"],

@@ -29,7 +29,7 @@ class Sources(Generic[T]):
 
 COLUMNS: Mapping[Table, tuple[str, ...]] = {
     MESSAGES: (
-        *(*TRANSACTIONAL, "transactional", "body_encrypted", "window_size"),
+        *(*TRANSACTIONAL, "transactional", "body_encrypted", "window_size", "damaged"),
         *("time_to_reach_queue", "time_to_be_received"),
     ),
     STREAMS: (),
