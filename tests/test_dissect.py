@@ -2,6 +2,7 @@
 
 import random
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import Any, NamedTuple
@@ -163,6 +164,15 @@ def test_fault_32_checksums_against_a_plain_loop(seed: int) -> None:
     sums = [intact(header_sum, held.buffer.data[at : at + length]) for at, length, header_sum in ends]
     assert sums == [expected[number] for number in right]
     assert len(right) > 150
+    balance = Counter[bytes]()
+    ways = [way.tobytes() for way in found.endpoints]
+    for way, length, is_right in zip(ways, found.length.tolist(), sums, strict=True):
+        balance[way] += (1 if is_right else -1) * (length > 0)
+    flags = zip(ways, found.length.tolist(), sums, found.flags.tolist(), strict=True)
+    assert all(
+        (flag & DAMAGED > 0) == (length > 0 and not is_right and balance[way] > 0)
+        for way, length, is_right, flag in flags
+    )
 
 
 def of_pseudo_header(size: int) -> bytes:

@@ -45,8 +45,7 @@ def find_damaged(
     header alone, is one that a network card fills in after the capture, or that stands for several segments made one,
     and says nothing.
     """
-    words = _folded(sums + _payload_sums(data, payload, length))
-    wrong: Bools = words % _ONES != 0
+    wrong: Bools = _folded(sums + _payload_sums(data, payload, length)) % _ONES != 0
     if not wrong.any():
         return wrong
     field = read_at(data, ">u2", transport + _CHECKSUM_AT).astype(np.int64)
@@ -73,19 +72,25 @@ def _pseudo_sums(endpoints: NDArray[np.uint8], size: Ints) -> Ints:
 
 
 def _payload_sums(data: NDArray[np.uint8], at: Ints, length: Ints) -> Ints:
-    """Returns the 16-bit sums of ranges of `data`, none of which overlap; an odd last byte is padded behind."""
+    """Returns 16-bit sums of ranges of `data`, in order and apart; an odd last byte is padded behind.
+
+    Words of 32 bits have the same sums ([RFC 1071] 2), and those in the machine's order the same with bytes swapped.
+    """
     sums = np.zeros(len(at), np.int64)
-    for odd in (0, 1):
-        rows = np.flatnonzero(at % 2 == odd)
-        words = data[odd : len(data) - (len(data) - odd) % 2].view("<u2")
-        start = (at[rows] - odd) // 2
-        end = start + length[rows] // 2
-        between = np.stack([start, end], axis=1).ravel()
-        total = np.add.reduceat(words, between, dtype=np.uint64)[::2].astype(np.int64) if len(rows) else start
-        swapped = _folded(np.where(end > start, total, 0))
-        last = np.where(length[rows] % 2 == 1, data[at[rows] + length[rows] - 1].astype(np.int64) << 8, 0)
+    for begin in range(4):
+        rows = np.flatnonzero(at % 4 == begin)
+        words = data[begin : len(data) - (len(data) - begin) % 4].view("<u4")
+        first, many = (at[rows] - begin) // 4, length[rows] // 4
+        if not many.any():
+            continue
+        bounds = np.stack([first, first + many], axis=1).ravel()
+        total = np.add.reduceat(words, bounds, dtype=np.uint64)[::2].astype(np.int64)
+        swapped = _folded(np.where(many > 0, total, 0))
         sums[rows] = (swapped & 0xFF) << 8 | swapped >> 8
-        sums[rows] += last
+    rest = length % 4
+    for i in range(3):
+        last = data[at + length - rest + i].astype(np.int64)
+        sums += np.where(i < rest, last << 8 * (1 - i % 2), 0)
     return sums
 
 
