@@ -100,7 +100,7 @@ def _gap_expired(found: Found) -> str:
     refused = ", ".join(dict.fromkeys(attempts))  # one message may have been refused several times
     skipped = number_range(number - found.first.gap_size, number - 1)
     why = (
-        f"{skipped} came before the captures, or the sender skipped them"
+        f"{skipped} had not been seen: delivered before the captures, skipped by the sender, or late"
         if found.first.state_number is None
         else f"the sender skipped {skipped}"
     )
