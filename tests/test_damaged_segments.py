@@ -1,7 +1,6 @@
 """Segments with a wrong TCP checksum among right ones: their bytes are kept, and make no other message of a resend."""
 
-import struct
-from collections.abc import Iterator
+import shutil
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from histories import History, differences
 from pipeline import WHOLE, ingest_more
 from test_carry import same, written
+from test_offsets import records_of
 from warehouses import derived
 from wiretap import ACK, CLIENT, SERVER, Sent, ethernet, handshake, ipv4, msmq, pcap, records, tcp
 
@@ -23,18 +23,6 @@ from udfs.frames.tables import schema_of
 from udfs.replay.order.damaged import mend
 
 BEGAN = datetime(2026, 3, 2, 8, tzinfo=UTC)
-_RECORD = 16
-
-
-def frames_of(capture: bytes | bytearray) -> Iterator[tuple[int, int]]:
-    """Where the frames of a capture in little-endian order begin and end."""
-    at = 24
-    while at < len(capture):
-        at += _RECORD
-        end = at + struct.unpack_from("<I", capture, at - 8)[0]
-        yield at, end
-        at = end
-
 
 # --- a night ----------------------------------------------------------------------------------------------------------
 
@@ -48,24 +36,19 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def damage_a_resend(night: Path, folder: Path) -> str:
     """Copies a night, and turns a bit in the label of a message that was accepted and sent again; returns its ID."""
-    verdicts = derived(night / "*.pcap")["verdicts"].filter(pl.col("label").str.len_chars() > 20)
+    tables = derived(night / "*.pcap")
+    verdicts = tables["verdicts"].filter(pl.col("label").str.len_chars() > 20)
     slot = ("scope_key", "tx_sequence_id", "tx_sequence_number")
     again = verdicts.filter(pl.len().over(slot) > 1, pl.col("content_hash").n_unique().over(slot) == 1)
     first = again.filter("accepted").sort("captured_ns", "first_frame").row(0, named=True)
-    for place in night.glob("*.pcap"):
-        data = bytearray(place.read_bytes())
-        label = first["label"].encode("utf-16-le")
-        for number, (begin, end) in enumerate(frames_of(data), 1):
-            at = data.find(label, begin, end)
-            if number == first["first_frame"] and at >= 0 and place.name in uri_of(night, first["capture_id"]):
-                data[at] ^= 1
-        (folder / place.name).write_bytes(data)
+    shutil.copytree(night, folder, dirs_exist_ok=True)
+    of_first = pl.col("capture_id") == first["capture_id"]
+    capture = folder / Path(tables["captures"].row(by_predicate=of_first, named=True)["uri"]).name
+    data = bytearray(capture.read_bytes())
+    begins = len(data) - len(b"".join(records_of(bytes(data))[first["first_frame"] - 1 :]))
+    data[data.index(first["label"].encode("utf-16-le"), begins)] ^= 1
+    capture.write_bytes(data)
     return str(first["message_id"])
-
-
-def uri_of(night: Path, capture_id: str) -> str:
-    captures = derived(night / "*.pcap")["captures"]
-    return str(captures.row(by_predicate=pl.col("capture_id") == capture_id, named=True)["uri"])
 
 
 def told(folder: Path) -> list[Any]:

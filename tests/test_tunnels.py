@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from night_truth import SITUATIONS
 from pipeline import block_of
+from test_offsets import records_of
 from tiers import merge_needs
 from warehouses import derived
 from wiretap import ethernet, fragments4, ipv4, pcap, records, tcp, udp
@@ -83,12 +84,7 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     folder = tmp_path_factory.mktemp("plain")
     simulate(str(folder), 5, 40, situations=True, file_bytes=1 << 30)
     (file,) = folder.glob("*.pcap")
-    data, at, found = file.read_bytes(), 24, []
-    while at < len(data):
-        (size,) = struct.unpack_from("<I", data, at + 8)
-        found.append(data[at + 16 : at + 16 + size])
-        at += 16 + size
-    return found
+    return [record[16:] for record in records_of(file.read_bytes())]
 
 
 def in_form(form: str, frames: Sequence[bytes]) -> list[bytes]:

@@ -46,7 +46,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
         unfit="" if numbers["messages"] else cut_short(captures),
         why="" if numbers["messages"] else why_nothing_judged(engine, captures, has_failed=bool(failed)),
-        apart=errors_alone(few["findings"])[0],
+        apart=len(errors_alone(few["findings"])),
         silences=rows["silences"],
         failed=failed,
     )

@@ -28,7 +28,7 @@ from udfs.replay.fitness.nothing import why_nothing
 from udfs.replay.incidents.advice import certainty_of, certainty_of_cause
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.replay.words import one_or_many
-from udfs.report.findings import errors_alone, found_alone, sentences_by_incident
+from udfs.report.findings import SENTENCES, errors_alone, found_alone, sentences_by_incident
 from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, queues_with_harm, read_few, why_nothing_judged
 from udfs.report.incidents import (
     causes_of_silence,
@@ -123,7 +123,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     is_judged, captures = any(outcomes.values()), few["captures"].to_dicts()
     failed = found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
     worst, following = unrepaired_incidents(incidents)
-    apart, alone = errors_alone(few["findings"])
+    apart = errors_alone(few["findings"])
     figures = headline_figures(
         outcomes,
         where,
@@ -139,7 +139,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         unjudged=sums["unjudged"],
         passing_through=sums["passing_through"],
         errors=severities[Severity.ERROR.value],
-        apart=apart,
+        apart=len(apart),
         unfit="" if is_judged else cut_short(captures),
         why="" if is_judged else why_nothing_judged(engine, captures, has_failed=bool(failed)),
         silences=causes_of_silence(incidents),
@@ -152,6 +152,11 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         few_told = incidents.filter(pl.col("incident_id").is_in(told))
         proof, missing = prove(engine, few_told, few["findings"]), missing_messages(engine, few_told)
     lacks = lacks_of_sessions(few["stream_ends"], few["captures"])
+
+    def in_doubt(incident: Row) -> Row:
+        """Returns what messages without an acknowledgment are called, and what the captures lack of its session."""
+        return {"silence": figures.silence, "captures_lack": lacks.get(incident["session_id"], "")}
+
     taken = accepted_by_sender(incidents, accepted_since(engine, incidents, few[COPIES]))
     return {
         "headline": headline(figures),
@@ -174,17 +179,14 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "worst_incidents": [
             _told(one, taken, proof.get(one["incident_id"], []))
             | {"findings": found.get(one["incident_id"], []), "labels": labels.get(one["incident_id"], [])}
-            | {"missing": missing.get(one["incident_id"]), "silence": figures.silence}
-            | {"captures_lack": lacks.get(one["session_id"], "")}
+            | {"missing": missing.get(one["incident_id"])}
+            | in_doubt(one)
             for one in worst
         ],
-        "next_incidents": [
-            _named(one) | {"silence": figures.silence, "captures_lack": lacks.get(one["session_id"], "")}
-            for one in following
-        ],
+        "next_incidents": [_named(one) | in_doubt(one) for one in following],
         "causes_untold": causes_untold(incidents, [*worst, *following]),
         "failed_connections": failed,
-        "errors_alone": alone,
+        "errors_alone": apart[:SENTENCES],
         "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS, notes=True),
     } | newest
 

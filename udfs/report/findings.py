@@ -13,7 +13,7 @@ from udfs.report.rows import SEVERITIES, first_of, in_period, place_in, with_nan
 LISTED_INCIDENTS = 100
 LISTED_FINDINGS = 25
 """Of each incident, and of each severity and kind of those without one."""
-_SENTENCES = 4
+SENTENCES = 4
 """Of each incident, and of connections that failed, that a summary tells."""
 _IN_OTHERS = [FindingKind.DUPLICATES.value, FindingKind.RESEND_SCHEDULE.value]
 """Kinds that say no more than their incident does."""
@@ -69,28 +69,22 @@ def sentences_by_incident(findings: pl.DataFrame, incidents: pl.DataFrame) -> di
     order = (is_harm, ~shows_cause, place_in(SEVERITIES, "severity"), pl.col("found_at"), pl.col("kind"))
     sentences = [rows.select("incident_id", "explanation") for rows in (by_itself, told.sort(order))]
     by_incident = pl.concat(sentences).group_by("incident_id", maintain_order=True)
-    return dict(by_incident.agg(pl.col("explanation").head(_SENTENCES)).iter_rows())
+    return dict(by_incident.agg(pl.col("explanation").head(SENTENCES)).iter_rows())
 
 
 def found_alone(findings: pl.DataFrame, kind: FindingKind, *, notes: bool = False) -> list[str]:
     """Returns what findings of a kind say that are part of no incident, the gravest first; `notes` if wanted."""
     is_told = pl.lit(notes) | (pl.col("severity") != Severity.INFO.value)
-    return _alone(findings.filter(pl.col("kind") == kind.value, is_told))
+    return _alone(findings.filter(pl.col("kind") == kind.value, is_told))[:SENTENCES]
 
 
-def errors_alone(findings: pl.DataFrame) -> tuple[int, list[str]]:
-    """Returns how many findings are errors and part of no incident, and what the last ones say.
-
-    Those of `found_alone` are left out.
-    """
+def errors_alone(findings: pl.DataFrame) -> list[str]:
+    """Returns what findings say that are errors and part of no incident; those of `found_alone` are left out."""
     is_error = pl.col("severity") == Severity.ERROR.value
-    alone = findings.filter(
-        is_error, pl.col("kind") != FindingKind.CANNOT_CONNECT.value, pl.col("incident_id").is_null()
-    )
-    return alone.height, _alone(alone)
+    return _alone(findings.filter(is_error, pl.col("kind") != FindingKind.CANNOT_CONNECT.value))
 
 
 def _alone(findings: pl.DataFrame) -> list[str]:
     order = (place_in(SEVERITIES, "severity"), pl.col("found_at"))
     alone = findings.filter(pl.col("incident_id").is_null()).sort(order, descending=[False, True])
-    return alone.head(_SENTENCES)["explanation"].to_list()
+    return alone["explanation"].to_list()

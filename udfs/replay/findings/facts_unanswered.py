@@ -118,15 +118,17 @@ def never_answered(
     """
     outgoing = f"look in the outgoing queue of {from_address} whether the messages are still there; if they are"
     queue = f"whether this queue exists on {to_address} and is transactional"
-    place = destination_queue or "a queue that is not named"
+    sent = f"{counted(messages, 'message')} from {from_address} to {destination_queue or 'a queue that is not named'}"
+    said = f"{to_address} never acknowledged {sent}, neither with an OrderAck nor with a FinalAck."
     if untaken_bytes is None:
-        sentence = (
-            f"No acknowledgment of {counted(messages, 'message')} from {from_address} to {place} was captured, nor "
-            f"anything else that {to_address} sent on these connections: the captures may lack the way back. Capture "
-            f"both directions, or {outgoing}, {queue}, and whether {_LARGE}."
+        said = (
+            f"No acknowledgment of {sent} was captured, nor anything else that {to_address} sent on these connections:"
         )
-        return FindingText(FindingKind.NEVER_ANSWERED, Severity.ERROR, sentence, [key])
-    if unseen_bytes:
+        look = (
+            f"the captures may lack the way back. Capture both directions, or {outgoing}, {queue}, and whether "
+            f"{_LARGE}."
+        )
+    elif unseen_bytes:
         look = (
             f"But the captures lack {counted(unseen_bytes, 'byte')} of the way back, which may hold acknowledgments: "
             f"{outgoing}, {queue}."
@@ -138,8 +140,4 @@ def never_answered(
         )
     else:
         look = f"Its TCP acknowledged all bytes of these connections, so the packets arrived: look {queue}."
-    sentence = (
-        f"{to_address} never acknowledged {counted(messages, 'message')} from {from_address} to "
-        f"{place}, neither with an OrderAck nor with a FinalAck. {look}"
-    )
-    return FindingText(FindingKind.NEVER_ANSWERED, Severity.ERROR, sentence, [key])
+    return FindingText(FindingKind.NEVER_ANSWERED, Severity.ERROR, f"{said} {look}", [key])

@@ -71,7 +71,7 @@ class SequenceSpan(NamedTuple):
     receivers: list[str]
     """Addresses that its messages were sent to."""
     is_shared: bool = False
-    """Whether its messages went to several queue managers at one address."""
+    """Whether messages of the sequence went to several queue managers at one address."""
     delivered_later: bool = False
     """Whether a message of a later sequence of its scope was delivered."""
 

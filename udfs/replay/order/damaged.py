@@ -1,4 +1,4 @@
-"""Reads a message of which the capture is damaged as an undamaged copy of it says, where it came again."""
+"""Reads a message with damaged bytes as it is in an undamaged arrival, where it came more than once."""
 
 import polars as pl
 
@@ -8,8 +8,9 @@ from udfs.frames.engine import Engine, T
 from udfs.replay.content import CONTENT
 from udfs.replay.order.sources import Sources
 
-SLOT_OF = ("source_queue_manager", "destination_queue", "tx_sequence_id", "tx_sequence_number")
+_SLOT = ("source_queue_manager", "destination_queue", "tx_sequence_id", "tx_sequence_number")
 _NAMES = ("message_id", "sent_at")
+"""Columns that tell the messages of a slot apart, of which damage rarely hits both."""
 
 
 def restored(engine: Engine[T], sources: Sources[T]) -> T:
@@ -21,12 +22,12 @@ def restored(engine: Engine[T], sources: Sources[T]) -> T:
     captures = engine.collect(captures=engine.select(sources.captures, "damaged_count"))["captures"]
     if not captures["damaged_count"].sum():
         return messages
-    slots = engine.distinct(engine.select(engine.where(messages, "damaged"), *SLOT_OF))
-    mended = engine.keep(engine.derive(mend, messages=engine.join(messages, slots, SLOT_OF, "semi")))
+    slots = engine.distinct(engine.select(engine.where(messages, "damaged"), *_SLOT))
+    mended = engine.keep(engine.derive(mend, messages=engine.join(messages, slots, _SLOT, "semi")))
     return engine.union(engine.join(messages, engine.select(mended, *PLACE), PLACE, "anti"), mended)
 
 
-@derives(SLOT_OF)
+@derives(_SLOT)
 def mend(messages: pl.DataFrame) -> pl.DataFrame:
     """Returns the damaged messages of which an undamaged one with their number is known, with its CONTENT.
 
@@ -34,11 +35,11 @@ def mend(messages: pl.DataFrame) -> pl.DataFrame:
     """
     is_damaged = pl.col("damaged").fill_null(value=False)
     damaged, whole = messages.filter(is_damaged), messages.filter(~is_damaged)
-    others = whole.select(*SLOT_OF, *CONTENT).unique()
-    same = pl.any_horizontal(pl.col(name) == pl.col(f"{name}_there") for name in _NAMES)
+    others = whole.select(*_SLOT, *CONTENT).unique()
+    same = pl.any_horizontal(pl.col(name) == pl.col(f"{name}_damaged") for name in _NAMES)
     found = (
-        damaged.select(*PLACE, *SLOT_OF, *(pl.col(name).alias(f"{name}_there") for name in _NAMES))
-        .join(others, on=SLOT_OF)
+        damaged.select(*PLACE, *_SLOT, *(pl.col(name).alias(f"{name}_damaged") for name in _NAMES))
+        .join(others, on=_SLOT)
         .filter(same)
         .filter(pl.len().over(PLACE) == 1)
     )
