@@ -210,6 +210,15 @@ NOWHERE |= {"classes": []}
             ),
         ),
         (
+            {Outcome.UNACKNOWLEDGED: 7, Outcome.DELIVERED: 2},
+            {"unacknowledged": 7, "confirmed": 2, "one_way": 5, "streams": 5},
+            (
+                "The captures hold one direction only: what was refused follows from the rules, and little tells what "
+                "was acknowledged. 7 messages were sent again and again, to Q: look whether they are still in the "
+                "outgoing queues of their senders.\n2 of 9 confirmed by the receiver."
+            ),
+        ),
+        (
             {Outcome.UNKNOWN: 2},
             {"begun": 4, "streams": 5},
             (

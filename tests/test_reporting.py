@@ -11,7 +11,7 @@ from jobs.engines.in_process import InProcess
 from schemas.incidents import INCIDENTS, WORST_FIRST, Cause
 from schemas.ingest import BOOKS, CAPTURES, Book
 from schemas.outcomes import OUTCOMES, Outcome
-from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, Verdict
+from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, FindingKind, Severity, Verdict
 from udfs.frames.derivation import Frames
 from udfs.report import balancing, findings, incidents, messages, period, pictures, sessions, summary
 from udfs.report.flow import REPORTED, collect, read_few
@@ -474,3 +474,11 @@ def test_what_captures_cannot_show_is_counted() -> None:
     books = rows_of(BOOKS, {"balanced": False}, {"balanced": True})
     found_of_streams = {"missing_bytes": 3, "missing": 1, "mid_stream": 0, "conflict": 2, "unbalanced": 1}
     assert sessions.caveats(streams, books) == found_of_streams
+
+
+def test_all_machines_that_could_not_connect_are_counted() -> None:
+    """A summary tells of a few of them; its headline says how many there are."""
+    kind = FindingKind.CANNOT_CONNECT.value
+    rows = [{"explanation": f"10.0.0.{n} could not connect"} for n in range(9)]
+    found = rows_of(FINDINGS, *rows, kind=kind, severity=Severity.WARNING.value)
+    assert len(findings.found_alone(found, FindingKind.CANNOT_CONNECT)) == 9

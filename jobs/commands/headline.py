@@ -40,8 +40,7 @@ _MISSED = "or read or refused: what their receivers said of it may be in the mis
 TO_CONFIRM = (*DELIVERED, *LOSS_UNKNOWN, Outcome.PENDING, Outcome.AWAITED)
 """Outcomes of messages that an acknowledgment could confirm."""
 _ONE_WAY = (
-    "The captures hold one direction only: what was refused follows from the rules, and nothing tells what was "
-    "acknowledged."
+    "The captures hold one direction only: what was refused follows from the rules, and {} tells what was acknowledged."
 )
 _CONTRADICTED = "contradicted by the receiver"
 _CUT = "that cannot be read in whole"
@@ -267,7 +266,7 @@ def headline_figures(
         doubts_where=at["unknown"],
         silence="sent again and again" if is_one_way else NEVER_ACKNOWLEDGED,
         resent=_LOOK if is_one_way else _resent(places["resent"], places["silent"], unacknowledged),
-        one_way=_ONE_WAY if is_one_way else "",
+        one_way=_ONE_WAY.format("little" if confirmed else "nothing") if is_one_way else "",
         incomplete=incomplete(lacks) if (is_bad or not_known) and not is_one_way else "",
         sure=_sure(
             shown,

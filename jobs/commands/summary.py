@@ -185,9 +185,9 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         ],
         "next_incidents": [_named(one) | in_doubt(one) for one in following],
         "causes_untold": causes_untold(incidents, [*worst, *following]),
-        "failed_connections": failed,
+        "failed_connections": failed[:SENTENCES],
         "errors_alone": apart[:SENTENCES],
-        "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS, notes=True),
+        "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS, notes=True)[:SENTENCES],
     } | newest
 
 

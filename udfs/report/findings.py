@@ -75,7 +75,7 @@ def sentences_by_incident(findings: pl.DataFrame, incidents: pl.DataFrame) -> di
 def found_alone(findings: pl.DataFrame, kind: FindingKind, *, notes: bool = False) -> list[str]:
     """Returns what findings of a kind say that are part of no incident, the gravest first; `notes` if wanted."""
     is_told = pl.lit(notes) | (pl.col("severity") != Severity.INFO.value)
-    return _alone(findings.filter(pl.col("kind") == kind.value, is_told))[:SENTENCES]
+    return _alone(findings.filter(pl.col("kind") == kind.value, is_told))
 
 
 def errors_alone(findings: pl.DataFrame) -> list[str]:

@@ -26,6 +26,8 @@ _RECENT = 16
 """Connections on one pair of endpoints that a delayed segment may still belong to."""
 _CONFIRMED = 3
 """So many segments in a row that are far from all others of their direction form another connection."""
+_CLOSE = 1 << 20
+"""A segment that is less far from its direction's newest byte belongs to it, whatever it acknowledges."""
 WINDOW_BYTES = 64 << 20
 """A segment further ahead of its direction's newest byte is not of this connection."""
 
@@ -71,13 +73,24 @@ class Connection:
         return self.closed and self.last_ns != NO_TIME and segment.time_ns > self.last_ns + _QUIET_NS
 
     def accepts(self, segment: Segment) -> bool:
-        """Tells whether the sequence number fits what this direction has sent or, if unknown, what it acknowledges."""
+        """Tells whether the sequence number fits what this direction has sent or, if unknown, what it acknowledges.
+
+        Where it is some way off, the acknowledgment has to fit, too: of connections that use their ports again, one in
+        twelve begins near the numbers of the one before in one direction, hardly any in both.
+        """
         side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
         if side.end is None and side.acked is None and segment.flags & ACK:
             acked = other.unwrap(segment.ack)
             return other.near(acked, self.window) and (other.isn is None or acked > other.isn)
         position = side.unwrap(segment.seq)
-        return side.near(position, self.window) and (side.isn is None or position >= side.isn)
+        return self._is_near(segment, position) and (side.isn is None or position >= side.isn)
+
+    def _is_near(self, segment: Segment, position: int) -> bool:
+        """Tells whether a segment at this position fits what was sent: close to it, or as its acknowledgment is."""
+        side, other = self.sides[segment.from_b], self.sides[not segment.from_b]
+        is_close = side.end is None or abs(position - side.end) < _CLOSE
+        fits = is_close or not segment.flags & ACK or other.near(other.unwrap(segment.ack), self.window)
+        return fits and side.near(position, self.window)
 
     def was_told_of(self, segment: Segment) -> bool:
         """Tells whether the sequence number lies among those that the other direction acknowledged."""
@@ -98,7 +111,7 @@ class Connection:
         """Tells whether the sequence number lies shortly before the first of this direction."""
         side = self.sides[segment.from_b]
         position = side.unwrap(segment.seq)
-        return side.isn is not None and side.near(position, self.window) and position < side.isn
+        return side.isn is not None and self._is_near(segment, position) and position < side.isn
 
     def take(self, segment: Segment) -> None:
         """Updates the state with a segment that this connection accepts."""

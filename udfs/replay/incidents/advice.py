@@ -21,6 +21,7 @@ _SEND_AGAIN = (
     "Look for the lost messages in the sender's transactional dead-letter queue; then have the application send again "
     "those that still matter: MSMQ will not."
 )
+_NO_ACK = "no acknowledgment in the captures"
 _MAY_BE_THERE = "Do not send them again from the application before the receiver's queue was looked at."
 _IN_SHORT = {
     Cause.CANNOT_CONNECT: "The receiver could not connect back to the sender",
@@ -137,7 +138,7 @@ _ABOUT: Mapping[Cause, _About] = {
     ),
     Cause.NEVER_ANSWERED: _About(
         (Kind.NEVER_ANSWERED,),
-        "The receiver never acknowledged messages of {}",
+        "The captures hold no acknowledgment of messages of {}",
         "Look whether the messages are still in the sender's outgoing queue. If they are, look on the receiver whether "
         "the queue exists and is transactional, and at its event log; but first at the path to it where its TCP did "
         "not acknowledge the bytes either.",
@@ -242,7 +243,7 @@ def sentence_of(
         [
             (counts["lost"], "message was lost", f"messages were lost{split}"),
             (counts["pending"], f"message is {pending}{waits}", f"messages are {pending}{waits}"),
-            (counts["unacknowledged"], "message was never acknowledged", "messages were never acknowledged"),
+            (counts["unacknowledged"], f"message has {_NO_ACK}", f"messages have {_NO_ACK}"),
             (counts["unknown"], "message has an unknown outcome", f"messages have an unknown outcome{of_which}"),
             (counts["repaired"], "message was delivered after a refusal", "messages were delivered after a refusal"),
             (counts["expired"], "number expired unseen", "numbers expired unseen"),
