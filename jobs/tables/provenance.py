@@ -41,7 +41,6 @@ def derive(
     derived = _held(warehouse).derived
     own = [table for table in tables if table not in sources]
     run_in_parallel(partial(warehouse.create, table, derived=True) for table in own)
-    warehouse.forget(*tables)
     read, now = sources_read(warehouse, step, own, **options), warehouse.versions(sources)
     if now.items() <= read.items() and not always:
         return False

@@ -102,7 +102,8 @@ class PublishLock:
         is_waiting, watch, known_dead = False, Watch(self._seconds), ""
         while True:
             is_first_here = self._mark.take()
-            self._warehouse.forget(*self._tables)
+            for warehouse in (self._warehouse, self.held):
+                warehouse.forget(*self._tables)
             version, state = self._read()
             if takes_over:
                 known_dead, takes_over = _gone_run(state, is_first_here=is_first_here), False
@@ -225,6 +226,7 @@ class PublishLock:
             self.rename_versions({table.name: then}, {table.name: rows_version(self._warehouse.commits_if_any(table))})
             if table == CAPTURES:
                 warn("captures that it had read are read again by the next night, so they have to be there still")
+        self.held.forget(*self._tables)
         self.rolled_back.append(f"{dead.owner}: {dead.failure}")
         self.record()
 
@@ -242,13 +244,14 @@ class PublishLock:
     def _has_written(self) -> bool:
         versions = self._recorded.versions
         return any(
-            restore_target(self._warehouse.commits_if_any(table), versions.get(table.name)) is not None
+            restore_target(self.held.commits_if_any(table), versions.get(table.name)) is not None
             for table in self._tables
         )
 
     def _snapshot_versions(self) -> None:
         """Notes the tables as they are, to be recorded with the next commit."""
-        newest = run_in_parallel(partial(self._warehouse.newest_entry, table) for table in self._tables)
+        self.held.forget(CAPTURES)  # to which the lock commits, too
+        newest = run_in_parallel(partial(self.held.newest_entry, table) for table in self._tables)
         found = {table.name: entry for table, entry in zip(self._tables, newest, strict=True) if entry}
         self._recorded = replace(
             self._recorded,

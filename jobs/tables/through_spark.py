@@ -1,10 +1,10 @@
 """Keeps tables where only Spark reads and writes them: at a URI, or registered in a catalog."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Self
+from typing import Any, Self
 from uuid import uuid4
 
 import polars as pl
@@ -105,6 +105,7 @@ class ThroughSpark(Warehouse):
                 raise
 
     def set_properties(self, table: Table, pairs: Mapping[str, str], *, by: str = "") -> None:
+        self.forget(table)
         with naming_conflicts(table), session_settings(self.spark, {_USER_METADATA: by} if by else {}):
             self.spark.sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({property_list(pairs)})")
 
@@ -212,7 +213,7 @@ class ThroughSpark(Warehouse):
         """Does nothing: Spark deletes old commits."""
 
     def commits(self, table: Table) -> Iterable[Commit]:
-        if self.lock is not None and table.name in self.histories:
+        if self._is_known(table):
             return self.histories[table.name]
         rows = self.spark.sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {_COMMITS}").collect()
         found = [Commit.of(row["version"], row["timestamp"], row.asDict()) for row in rows]
@@ -220,7 +221,10 @@ class ThroughSpark(Warehouse):
         return found
 
     def commits_if_any(self, table: Table) -> Iterable[Commit]:
-        return self.commits(table) if self.has(table) else ()
+        return self.commits(table) if self._is_known(table) or self.has(table) else ()
+
+    def _is_known(self, table: Table) -> bool:
+        return self.lock is not None and table.name in self.histories
 
     def newest_entry(self, table: Table) -> tuple[int, int | None] | None:
         return next(((commit.version, None) for commit in self.commits_if_any(table)), None)
@@ -231,6 +235,10 @@ class ThroughSpark(Warehouse):
 
     def locked_by(self, lock: Guard) -> Self:
         return replace(self, lock=lock, histories={})
+
+    def commit(self, table: Table, work: Callable[[], Any]) -> None:
+        self.forget(table)
+        super().commit(table, work)
 
     def _write(self, table: Table, writer: DataFrameWriter) -> None:
         self.forget(table)
