@@ -204,7 +204,7 @@ class Scope:
             return "displaced"
         may_be = any(not is_firm(row) and row["accepted"] is not False for message in in_slot for row in message)
         is_confirmed = any(row["evidence"] == "confirmed" for row in rows)
-        if only_duplicates and not may_be and (kind == 0x4000 or (is_confirmed and alone)):
+        if only_duplicates and not may_be and (kind == 0x4000 or (is_confirmed and alone and not self.skipped(slot))):
             return "delivered_before_capture"
         if not refused or may_be:
             return "unknown"

@@ -211,12 +211,13 @@ def outcome_of(message: Message) -> Outcome:
     if surely_refused and first.may_be_elsewhere:
         return Outcome.UNKNOWN  # another receiver may have it
     # A sender skips what expired without an acknowledgment; an OrderAck of a later number covers that, too.
-    is_covered = is_alone and not slot.is_skipped and any(arrival.covered for arrival in doubtful)
+    is_sent = is_alone and not slot.is_skipped
+    is_covered = is_sent and any(arrival.covered for arrival in doubtful)
     if doubtful and (was_queued or is_covered):
         return Outcome.DELIVERED_BY_ACKNOWLEDGMENT
     if displacer:
         return Outcome.DISPLACED
-    is_confirmed = is_alone and any(arrival.evidence == Evidence.CONFIRMED for arrival in arrivals)
+    is_confirmed = is_sent and any(arrival.evidence == Evidence.CONFIRMED for arrival in arrivals)
     if only_duplicates and not slot.may_be_taken and (was_queued or is_confirmed):
         return Outcome.DELIVERED_BEFORE_CAPTURE
     if not surely_refused or slot.may_be_taken:
