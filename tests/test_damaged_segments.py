@@ -117,7 +117,12 @@ def test_a_valid_copy_of_a_damaged_segment_counts(tmp_path: Path) -> None:
 
 
 def arrival(at: int, *, damaged: bool | None = None, number: int = 4, **fields: Any) -> dict[str, Any]:
-    one = {"stream_id": "s", "stream_offset": at, "source_queue_manager": "q", "destination_queue": "d"}
+    one = {
+        "stream_id": "10.0.0.1:50000>10.0.0.9:1801#0",
+        "stream_offset": at,
+        "source_queue_manager": "q",
+        "destination_queue": "d",
+    }
     one |= {"tx_sequence_id": 9, "tx_sequence_number": number, "message_id": "q\\4", "sent_at": BEGAN}
     return one | {"body_crc32": 1, "label": "order 4", "damaged": damaged} | fields
 
@@ -132,7 +137,10 @@ def arrival(at: int, *, damaged: bool | None = None, number: int = 4, **fields: 
         ([arrival(0, sent_at=None)], 1),
         ([arrival(0, message_id="q\\5", sent_at=None)], None),  # nothing says that it is the same
         ([arrival(0, number=5)], None),
-        ([arrival(0, destination_queue="e")], None),
+        ([arrival(0, destination_queue="e")], 1),
+        ([arrival(0, destination_queue="e", sent_at=None)], None),
+        ([arrival(0, stream_id="[fd00::1]:50000>[fd00::9]:1801#0")], None),  # another machine with this identity
+        ([arrival(0), arrival(20, stream_id="10.0.0.2:50000>10.0.0.9:1801#0", body_crc32=2)], 1),
         ([arrival(0), arrival(20, body_crc32=2)], None),  # it may be either
         ([arrival(0, damaged=True)], None),
     ],
