@@ -212,7 +212,8 @@ CAPTURES = Table(
             CLOCK_STEPS,
             "Where the clock of the capture stepped back by more than 0.5 s: the first record after each step, and the "
             "step in ns, which is negative; a positive one where it is right again, or records of another clock begin. "
-            "The replay undoes them. Each interface of a section has a clock. Null for none, and if they are too many.",
+            "At the first record: since the file before it, in a series that dumpcap numbers. The replay "
+            "undoes them. Each interface of a section has a clock. Null for none, and if they are too many.",
         ),
         Column("content_bytes", LONG, "Bytes read: the size of the file, or what came out of a compressed one."),
         Column(

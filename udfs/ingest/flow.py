@@ -23,6 +23,7 @@ from schemas.ingest import (
     Stage,
 )
 from schemas.table import STRING, row
+from udfs.frames.columns import nanoseconds
 from udfs.frames.derivation import derives
 from udfs.frames.engine import Engine, Row, T
 from udfs.frames.parallel import run_in_parallel
@@ -35,6 +36,7 @@ from udfs.ingest.index import index_files
 from udfs.ingest.options import CaptureFile, IngestOptions
 from udfs.ingest.pings import sum_up_pings
 from udfs.ingest.preframe import unpack
+from udfs.ingest.series import with_steps_between
 from udfs.logs import LOG
 
 
@@ -88,6 +90,8 @@ def find_new_captures(
     indexed = index_captures(engine, files, options)
     known = _known_captures(engine, {row["capture_id"] for row in indexed})
     new = find_new(indexed, {row["capture_id"] for row in known}, again)
+    if new:
+        new = with_steps_between(new, _with_times(engine))
     return rank([row | {"raw": row["raw"] and row["raw"][: options.raw_kept]} for row in new])
 
 
@@ -96,6 +100,14 @@ def _known_captures(engine: Engine[T], ids: Collection[str]) -> list[Row]:
     wanted = engine.table([{"capture_id": one} for one in ids], row(capture_id=STRING))
     known = engine.join(engine.read(CAPTURES, "capture_id", "uri"), wanted, ["capture_id"], "semi")
     return _brought(engine, known)
+
+
+def _with_times(engine: Engine[T]) -> list[Row]:
+    """Returns (uri, first_ns, last_ns, clock_steps) of all captures in the tables."""
+    columns = ("uri", "first_captured_at", "last_captured_at", "clock_steps")
+    known = engine.collect(rows=engine.select(engine.read(CAPTURES, *columns), *columns))["rows"]
+    times = {f"{end}_ns": nanoseconds(pl.col(f"{end}_captured_at")) for end in ("first", "last")}
+    return known.select("uri", "clock_steps", **times).to_dicts()
 
 
 def _brought(engine: Engine[T], rows: T) -> list[Row]:

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import polars as pl
 
+from udfs.capture.names import OF_SERIES
 from udfs.frames.columns import count_if, way_back
 from udfs.replay.words import counted, one_or_many
 from udfs.report.period import broken
 
-_OF_SERIES = r"^(?<series>.*)_(?<number>\d{5,9})_(?<began>\d{14})(?:\.[^/]*)?$"
 _MANY = 10
 """One in so many streams began before the captures where that is worth telling of all of them."""
 
@@ -64,7 +64,7 @@ def count_missing_files(captures: pl.DataFrame) -> int:
     """
     if (captures["packet_count"] == 0).any():
         return 0
-    parts = captures.select(pl.col("uri").str.extract_groups(_OF_SERIES)).unnest("uri").drop_nulls("number")
+    parts = captures.select(pl.col("uri").str.extract_groups(OF_SERIES)).unnest("uri").drop_nulls("number")
     jump = pl.col("number").cast(pl.Int64).diff().over("series", order_by=["began", "number"])
     return int(parts.select((jump - 1).clip(0).sum()).item())
 

@@ -48,9 +48,11 @@ def clock_stepped(
     **_: object,
 ) -> FindingText:
     """A capture whose clock stepped back so often; the rest is of the first step."""
+    before = "before its first record, as the file before it in its series shows"
+    where = before if frame == 1 else f"at record {known(frame)}"
     sentence = (
-        f"The clock of capture {uri} stepped back {counted(messages, 'time')}, first by {tenths(-step_ns / NS)} s at "
-        f"record {known(frame)}. The replay undoes this; the tables show the times that were recorded."
+        f"The clock of capture {uri} stepped back {counted(messages, 'time')}, first by {tenths(-step_ns / NS)} s "
+        f"{where}. The replay undoes this; the tables show the times that were recorded."
     )
     return FindingText(FindingKind.CLOCK_STEPPED, Severity.WARNING, sentence, [key_before, key_after])
 

@@ -1,0 +1,61 @@
+"""Finds where the clock stepped back between two files of a series, as a ring buffer of Wireshark or dumpcap writes."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+from udfs.capture.names import OF_SERIES
+
+Row = dict[str, Any]
+_LEAST_STEP_NS = 1_000_000_000
+"""Records of several interfaces may stand in two files by less."""
+_MOST_STEP_NS = 3_600_000_000_000
+"""Files whose times are farther apart were not written one after the other, or one has a damaged time."""
+_NAMED = re.compile(OF_SERIES)
+
+
+def with_steps_between(new: Sequence[Row], known: Iterable[Row]) -> list[Row]:
+    """Returns rows of `new` captures, whose `clock_steps` tell of a step back before their first record, too.
+
+    A file that begins before the one with the number before it ended was written after the clock was set back. So were
+    those that follow, up to one that begins in time as it is. `known` captures (uri, first_ns, last_ns, clock_steps)
+    were read before. A series in which a number comes twice is left as it is: nothing tells the order of its files.
+    """
+    series: dict[str, dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for capture in chain(new, known):
+        if capture["first_ns"] is not None and (name := _NAMED.match(capture["uri"])):
+            series[name["series"]][int(name["number"])].append(capture)
+    mine, behind = {id(capture) for capture in new}, dict[int, int]()
+    for numbered in series.values():
+        if max(map(len, numbered.values())) == 1:
+            files = [capture for _, (capture,) in sorted(numbered.items())]
+            behind |= _behind_at_start(files, mine)
+    return [_with_first_step(capture, behind.get(id(capture), 0)) for capture in new]
+
+
+def _behind_at_start(files: Sequence[Row], mine: set[int]) -> dict[int, int]:
+    """Returns by how much the clock is behind where each of my files begins; `files` are of a series, in order."""
+    found: dict[int, int] = {}
+    behind, ended_ns = 0, None
+    for capture in files:
+        steps = capture["clock_steps"] or []
+        if id(capture) not in mine:
+            behind = -sum(step["step_ns"] for step in steps if step["frame"] == 1)
+        elif ended_ns is not None:
+            back_ns = ended_ns - capture["first_ns"]
+            if back_ns <= _LEAST_STEP_NS:
+                behind = 0
+            elif _LEAST_STEP_NS < back_ns - behind <= _MOST_STEP_NS:
+                behind = back_ns
+        found[id(capture)] = behind
+        ended_ns = capture["last_ns"] + behind
+        behind -= sum(step["step_ns"] for step in steps if step["frame"] != 1)
+    return found
+
+
+def _with_first_step(capture: Row, behind_ns: int) -> Row:
+    if not behind_ns:
+        return capture
+    return capture | {"clock_steps": [{"frame": 1, "step_ns": -behind_ns}, *(capture["clock_steps"] or [])]}
