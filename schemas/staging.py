@@ -33,13 +33,15 @@ INDEX = row(
     packet_count=LONG,
     first_ns=LONG,
     last_ns=LONG,
+    begins_ns=LONG,
     clock_steps=CLOCK_STEPS,
     by_time=BOOL,
     cursors=array(STRING, nullable=False),
 )
 """A capture file. `content_bytes`: what it holds, expanded. `reason`, `detail`: its first fault. `raw`: the first bytes
 of an unreadable file. `by_time`: its records come from several clocks, and only their times tell their order.
-`cursors`: where each split begins (`udfs.capture.records.Cursor`). Others: as in `captures`."""
+`begins_ns`: time of its first record that has one. `cursors`: where each split begins
+(`udfs.capture.records.Cursor`). Others: as in `captures`."""
 
 _SEGMENT = {
     "connection": BINARY,

@@ -18,7 +18,8 @@ def file(number: int, first: float, last: float, *steps: tuple[int, float], name
     """A file of a series by seconds, with its own steps (frame, seconds)."""
     rows = [{"frame": frame, "step_ns": int(seconds * S)} for frame, seconds in steps]
     uri = f"{name}_{number:05}_20260302080000.pcap"
-    return {"uri": uri, "first_ns": int(first * S), "last_ns": int(last * S), "clock_steps": rows or None}
+    times = {"first_ns": int(first * S), "last_ns": int(last * S), "begins_ns": int(first * S)}
+    return {"uri": uri, "clock_steps": rows or None} | times
 
 
 def behind(*captures: Row, known: tuple[Row, ...] = ()) -> list[float]:
@@ -44,6 +45,10 @@ def test_a_step_in_a_file_goes_on_in_those_that_follow() -> None:
     ]
 
 
+def test_the_first_record_counts_not_the_earliest_one() -> None:
+    assert behind(file(1, 0, 100), file(2, 30, 130, (9, -100)) | {"begins_ns": 101 * S}) == [0, 0]
+
+
 def test_a_file_that_begins_in_time_is_not_behind() -> None:
     """The clock is right again, or nothing came for so long that the order of the times is right."""
     assert behind(file(1, 0, 100), file(2, 20, 40), file(3, 121, 300), file(4, 300, 400)) == [0, 80, 0, 0]
@@ -52,6 +57,7 @@ def test_a_file_that_begins_in_time_is_not_behind() -> None:
 def test_what_was_read_before_stays_and_counts() -> None:
     known = file(1, 0, 200), file(2, 60, 160, (1, -140))
     assert behind(file(3, 161, 261), known=known) == [140]
+    assert behind(file(2, 60, 160), known=known) == [140]  # it is read again
 
 
 @pytest.mark.parametrize(

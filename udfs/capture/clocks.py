@@ -113,6 +113,8 @@ class Clocks:
 
     def __init__(self) -> None:
         """Begins without records."""
+        self.begins_ns: int | None = None
+        """Time of the first record that has one."""
         self._clocks: dict[int, _Clock] = {}
         self._last_ns: int | None = None
         self._in_order = True
@@ -126,6 +128,8 @@ class Clocks:
         if not len(timed):
             return
         times, clocks, frames = records.time_ns[timed], records.clock[timed], records.first_frame + timed
+        if self.begins_ns is None:
+            self.begins_ns = int(times[0])
         steps = np.diff(times, prepend=times[0] if self._last_ns is None else self._last_ns)
         self._in_order = self._in_order and int(steps.min()) >= -_LEAST_STEP_NS
         self._last_ns = int(times[-1])

@@ -101,6 +101,7 @@ def _read_records(source: Source, start: Cursor, options: IngestOptions, split_s
         "packet_count": after.frame,
         "first_ns": earliest if latest != NO_TIME else None,
         "last_ns": latest if latest != NO_TIME else None,
+        "begins_ns": clocks.begins_ns,
         "clock_steps": clocks.steps,
         "by_time": clocks.by_time,
         "cursors": [cursor.to_json() for cursor in cursors],

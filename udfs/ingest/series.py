@@ -20,11 +20,13 @@ def with_steps_between(new: Sequence[Row], known: Iterable[Row]) -> list[Row]:
     """Returns rows of `new` captures, whose `clock_steps` tell of a step back before their first record, too.
 
     A file that begins before the one with the number before it ended was written after the clock was set back. So were
-    those that follow, up to one that begins in time as it is. `known` captures (uri, first_ns, last_ns, clock_steps)
-    were read before. A series in which a number comes twice is left as it is: nothing tells the order of its files.
+    those that follow, up to one whose first record is in time as it is. `known` captures (uri, first_ns, last_ns,
+    clock_steps) were read before, and may be read again. A series in which a number comes twice is left as it is:
+    nothing tells the order of its files.
     """
     series: dict[str, dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for capture in chain(new, known):
+    names = {capture["uri"] for capture in new}
+    for capture in chain(new, (one for one in known if one["uri"] not in names)):
         if capture["first_ns"] is not None and (name := _NAMED.match(capture["uri"])):
             series[name["series"]][int(name["number"])].append(capture)
     mine, behind = {id(capture) for capture in new}, dict[int, int]()
@@ -44,13 +46,13 @@ def _behind_at_start(files: Sequence[Row], mine: set[int]) -> dict[int, int]:
         if id(capture) not in mine:
             behind = -sum(step["step_ns"] for step in steps if step["frame"] == 1)
         elif ended_ns is not None:
-            back_ns = ended_ns - capture["first_ns"]
+            back_ns = ended_ns - capture["begins_ns"]
             if back_ns <= _LEAST_STEP_NS:
                 behind = 0
             elif _LEAST_STEP_NS < back_ns - behind <= _MOST_STEP_NS:
                 behind = back_ns
         found[id(capture)] = behind
-        ended_ns = capture["last_ns"] + behind
+        ended_ns = capture["last_ns"] // 1_000 * 1_000 + behind  # as the tables have it
         behind -= sum(step["step_ns"] for step in steps if step["frame"] != 1)
     return found
 
