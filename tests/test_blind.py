@@ -139,6 +139,8 @@ def test_a_connection_that_failed_says_more_than_that_nothing_was_sent() -> None
     assert why_nothing(rows(segment_count=9), has_failed=True) == ""
     unreadable = rows(status="unreadable", reason="bad_magic")
     assert why_nothing(rows(segment_count=9) + unreadable, has_failed=True).startswith("Besides, 1 file is no capture")
+    lacking = why_nothing(rows(segment_count=9, missing_bytes=3), has_failed=True)
+    assert "not the bytes that were sent in them: whether any message was lost cannot be known" in lacking
     assert why_nothing(rows(message_count=9), has_failed=True).startswith("The captures hold 9 messages, none of them ")
 
 

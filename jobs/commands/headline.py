@@ -208,8 +208,8 @@ def headline_figures(
     accepted and not read yet, since then, None where that is not reported; `unjudged` are transactional messages
     without a verdict that were not `passing_through`; `errors` are findings of that severity, of which so
     many are `apart`: of no incident. `unfit` is a sentence on captures from which nothing could be judged: then it is
-    said in place of all doubts. `failed` are sentences on machines that could not connect: the first comes first where
-    no message was judged, and `why` says in which situation that is. `silences` are those of `causes_of_silence`.
+    said in place of all doubts. `failed` are sentences on machines that could not connect: the first is told where no
+    message was judged, and `why` says in which situation that is. `silences` are those of `causes_of_silence`.
     """
     stuck, undecided, unacknowledged = (places[name] for name in ("stuck", "undecided", "unacknowledged"))
     by_rules = sum(outcomes.get(outcome, 0) for outcome in DELIVERED) - confirmed
@@ -231,7 +231,7 @@ def headline_figures(
     nothing_judged = (
         ""
         if sum(outcomes.values()) or unjudged
-        else unfit or " ".join([*failed[:1], _nothing(passing_through, unread, why, has_failed=bool(failed))])
+        else unfit or _nothing(passing_through, unread, why, failed[:1])
     )
     in_doubt = [*not_known, gaps, cut, files, damaged, unsure, not_judged, unable, wrong]
     if nothing_judged:  # which says why, so that less is in doubt
@@ -365,7 +365,7 @@ def _sure(shown: Shown, accepted: int, confirmed: int, by_rules: int, by_clocks:
     return f"{line[0].upper()}{line[1:]}." if line else ""
 
 
-def _nothing(passing_through: int, unread: Sequence[str], why: str, *, has_failed: bool) -> str:
+def _nothing(passing_through: int, unread: Sequence[str], why: str, failed: Sequence[str]) -> str:
     found = "No transactional message was found"
     if passing_through:
         were = counted(passing_through, "transactional message was", "transactional messages were")
@@ -375,10 +375,11 @@ def _nothing(passing_through: int, unread: Sequence[str], why: str, *, has_faile
     next_step = f" {why}" if why and not (passing_through or unread) else ""
     end = (
         ": if there are any for there, they wait in outgoing queues"
-        if has_failed and not why
+        if failed and not why
         else ", so there is nothing to judge"
     )
-    return f"{first}{found}{end}.{next_step}"
+    nothing = f"{first}{found}{end}.{next_step}"
+    return " ".join([nothing, *failed] if why else [*failed, nothing])
 
 
 def _present(figures: Iterable[Figure]) -> list[Figure]:

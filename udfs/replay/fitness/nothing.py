@@ -28,6 +28,10 @@ _NOT_IN_TRANSACTIONS = (
     "Look whether the application sends in a transaction, and to a transactional queue."
 )
 _ONE_WAY = "only one direction of some connections, without a message. Capture both directions."
+_NOT_ALL = (
+    "not the bytes that were sent in them: whether any message was lost cannot be known. Capture whole frames (tcpdump "
+    "-s 0), without loss and with no filter but on the port."
+)
 _NO_PACKET = (
     "no message and no acknowledgment. The machines connected, or tried to, and sent nothing; or what they sent is "
     "encrypted, or began before the captures. Capture from before the connection is made, in both directions."
@@ -58,6 +62,8 @@ def _in_frames(captures: Captures, *, has_failed: bool) -> str:
         return sentence
     if answers:
         return f"The captures hold {_many(answers, 'acknowledgment')}, but not the messages. {_OTHER_WAY}"
+    if segments and any(one.get("missing_bytes") for one in captures):
+        return f"The captures hold {_many(segments, 'segment')} of the TCP ports of MSMQ, but {_NOT_ALL}"
     if segments and has_failed:
         return ""
     if segments and any(one.get("one_way_count") for one in captures):
