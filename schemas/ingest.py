@@ -253,8 +253,8 @@ CAPTURES = Table(
         Column(
             "damaged_count",
             LONG,
-            "MSMQ segments with a wrong TCP checksum among right ones, that no network card fills in later; null for a "
-            "release before 2.0.",
+            "MSMQ segments with a wrong TCP checksum that no network card fills in later, if these are a fourth of all "
+            "at most; null for a release before 2.0.",
         ),
     ),
 )

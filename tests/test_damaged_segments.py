@@ -1,4 +1,4 @@
-"""Segments with a wrong TCP checksum among right ones: their bytes are kept, and make no other message of a resend."""
+"""Segments with a wrong TCP checksum, where few are: their bytes are kept, and make no other message of a resend."""
 
 import shutil
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from wiretap import ACK, CLIENT, SERVER, Sent, ethernet, handshake, ipv4, msmq, 
 
 from jobs.engines.in_process import InProcess
 from jobs.simulator import simulate
-from schemas.ingest import PACKETS
+from schemas.ingest import CAPTURES, PACKETS
 from schemas.messages import MESSAGES
 from udfs.frames.tables import schema_of
 from udfs.replay.order.damaged import mend
@@ -100,6 +100,20 @@ def test_packets_with_bytes_of_a_damaged_segment_say_so_also_where_a_capture_end
     packets = engine.read(PACKETS).sort("stream_offset")
     assert packets["stream_offset"].to_list() == [0, 60, 120, 180, 240, 540]
     assert packets["damaged"].to_list() == [None] * 4 + [True, None]
+
+
+@pytest.mark.parametrize(("wrong", "found"), [(1, 1), (2, 2), (3, 0), (8, 0)])
+def test_many_wrong_checksums_in_a_capture_are_no_damage(tmp_path: Path, wrong: int, found: int) -> None:
+    """Addresses were rewritten there, or several segments made one: of ten, a fourth may be wrong."""
+    data = msmq(60) * 8
+    segments = [sent(1001 + at, data[at : at + 60], is_damaged=at < 60 * wrong) for at in range(0, 480, 60)]
+    opening = [one.frame() for one in handshake(1000, 5000)][:2]
+    engine = InProcess()
+    ingest_more(engine, written(tmp_path, [pcap(records([*opening, *segments]))]), WHOLE)
+    packets, captures = engine.read(PACKETS), engine.read(CAPTURES)
+    assert packets.height == 8
+    assert (captures["segment_count"].sum(), captures["damaged_count"].sum()) == (10, found)
+    assert packets["damaged"].sum() == found
 
 
 def test_a_valid_copy_of_a_damaged_segment_counts(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import random
 import struct
-from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv6Address, ip_address
 from typing import Any, NamedTuple
@@ -164,15 +163,8 @@ def test_fault_32_checksums_against_a_plain_loop(seed: int) -> None:
     sums = [intact(header_sum, held.buffer.data[at : at + length]) for at, length, header_sum in ends]
     assert sums == [expected[number] for number in right]
     assert len(right) > 150
-    balance = Counter[bytes]()
-    ways = [way.tobytes() for way in found.endpoints]
-    for way, length, is_right in zip(ways, found.length.tolist(), sums, strict=True):
-        balance[way] += (1 if is_right else -1) * (length > 0)
-    flags = zip(ways, found.length.tolist(), sums, found.flags.tolist(), strict=True)
-    assert all(
-        (flag & DAMAGED > 0) == (length > 0 and not is_right and balance[way] > 0)
-        for way, length, is_right, flag in flags
-    )
+    flags = zip(found.length.tolist(), sums, found.flags.tolist(), strict=True)
+    assert all((flag & DAMAGED > 0) == (length > 0 and not is_right) for length, is_right, flag in flags)
 
 
 def of_pseudo_header(size: int) -> bytes:
@@ -198,14 +190,11 @@ def sent(number: int, checksum: bytes | None = None, flip: int | None = None, **
 
 
 @pytest.mark.parametrize("flip", [0, 1, 199, 200])
-def test_a_wrong_checksum_among_right_ones_of_its_direction_is_damage(flip: int) -> None:
+def test_a_segment_with_a_wrong_checksum_is_damaged_whatever_is_beside_it(flip: int) -> None:
     right = [sent(number) for number in range(4)]
     assert damaged(*right) == 0
     assert damaged(*right, sent(5, flip=flip)) == 1
     assert damaged(*right, sent(5, flip=flip), sent(6, flip=flip)) == 2
-    assert damaged(*right, *(sent(number, flip=flip) for number in range(5))) == 0  # so it is the card, or a tool
-    back = sent(5, flip=flip, ports=(1801, 50_000))
-    assert damaged(*right, back, back, back) == 0
 
 
 @pytest.mark.parametrize(

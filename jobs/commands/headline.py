@@ -229,9 +229,7 @@ def headline_figures(
     unable = Figure(len(failed), f"{one_or_many(len(failed), 'machine', 'machines')} {_UNABLE}", "findings")
     unsure = Figure(by_rules if by_rules > confirmed > 0 else 0, "that no acknowledgment confirms", "sessions")
     nothing_judged = (
-        ""
-        if sum(outcomes.values()) or unjudged
-        else unfit or _nothing(passing_through, unread, why, failed[:1])
+        "" if sum(outcomes.values()) or unjudged else unfit or _nothing(passing_through, unread, why, failed[:1])
     )
     in_doubt = [*not_known, gaps, cut, files, damaged, unsure, not_judged, unable, wrong]
     if nothing_judged:  # which says why, so that less is in doubt

@@ -14,6 +14,8 @@ from udfs.network.endpoints import unpack_address
 Row = dict[str, Any]
 _KINDS = 20
 """Most kinds of records that `not_judged` names."""
+_RARELY = 4
+"""If more than one in so many segments has a wrong checksum, that is no damage: addresses were rewritten, perhaps."""
 _PORTS = 5
 """Most TCP ports that it names."""
 
@@ -73,7 +75,8 @@ def split(captures: Iterable[Row]) -> Iterator[Row]:
 def capture_rows(captures: Sequence[Row], counts: Iterable[Row], pings: Iterable[Row], read: Row) -> list[Row]:
     """Returns rows of `schemas.staging.CAPTURE`, given counts (capture, what, records) of their splits.
 
-    `pings` are rows of `sum_up_pings`; `read` says when and how they were read.
+    `pings` are rows of `sum_up_pings`; `read` says when and how they were read. Beside these columns, `wrong_sums` is
+    how many segments have a wrong checksum where these are too many for damage.
     """
     sums: dict[int, Counter[str]] = defaultdict(Counter)
     for row in counts:
@@ -83,9 +86,15 @@ def capture_rows(captures: Sequence[Row], counts: Iterable[Row], pings: Iterable
         named = {side: unpack_address(row[side]) for side in ("source", "destination")}
         pinged[row["capture"]].append({name: row[name] for name in PINGS.value_type.names} | named)
     segments = {capture: counts[Counted.SEGMENT] for capture, counts in sums.items()}
+    wrong_sums = {
+        capture: sums[capture].pop(Counted.DAMAGED, 0)
+        for capture, many in segments.items()
+        if sums[capture][Counted.DAMAGED] * _RARELY > many
+    }
     return [
         row
         | {f"{what.value}_count": sums[row["capture"]].pop(what, 0) for what in Counted}
+        | {"wrong_sums": wrong_sums.get(row["capture"], 0)}
         | {"tunnels": _listed({one: sums[row["capture"]].pop(one, 0) for one in Tunnel})}
         | {"not_judged": _listed(_not_judged(sums[row["capture"]], has_segments=bool(segments.get(row["capture"]))))}
         | {"pings": sorted(pinged[row["capture"]], key=itemgetter("source", "destination")) or None}

@@ -15,6 +15,7 @@ import polars as pl
 from schemas import staging
 from schemas.ingest import (
     CAPTURES,
+    DAMAGED,
     INTERNAL_CONNECTIONS,
     PACKETS,
     QUARANTINE,
@@ -193,12 +194,6 @@ def write(
     framed = engine.join(engine.join(runs, confirmed, ["capture", "frame"]), ids, ["capture"])
     faults = engine.join(engine.pick(extracted.rows, "fault", "capture"), ids, ["capture"])
     unreadable = engine.table(unreadable_rows(extracted.captures), QUARANTINE.arrow)
-    added = {
-        STREAMS: engine.pick(rows, "stream"),
-        STREAM_GAPS: engine.pick(rows, "gap"),
-        PACKETS: engine.union(engine.run(framed, unpack(), staging.PACKET), engine.pick(rows, "packet")),
-        QUARANTINE: engine.union(engine.pick(rows, "quarantine"), faults, unreadable),
-    }
     counts, pings = (engine.pick(extracted.rows, kind, "capture") for kind in ("count", "ping"))
     last_ns = {row["capture"]: row["last_ns"] for row in extracted.captures}
     few = engine.collect(counts=counts, pings=engine.derive(partial(sum_up_pings, last_ns=last_ns), pings=pings))
@@ -206,6 +201,13 @@ def write(
     read: Row = {"read_by": options.release, "ports": sorted(options.ports), "overlap": options.overlap.value}
     read["ingested_ns"] = at
     captures = capture_rows(extracted.captures, few["counts"].to_dicts(), few["pings"].to_dicts(), read)
+    packets = _without_marks(engine, engine.pick(rows, "packet"), captures)
+    added = {
+        STREAMS: engine.pick(rows, "stream"),
+        STREAM_GAPS: engine.pick(rows, "gap"),
+        PACKETS: engine.union(engine.run(framed, unpack(), staging.PACKET), packets),
+        QUARANTINE: engine.union(engine.pick(rows, "quarantine"), faults, unreadable),
+    }
     stale = engine.keep(assembled.stale)
     _forget(engine, extracted.captures)
     if engine.count(stale):
@@ -215,6 +217,16 @@ def write(
     run_in_parallel([*writes, partial(engine.write, INTERNAL_CONNECTIONS, connections, update=True)])
     engine.write(CAPTURES, engine.table(captures, staging.CAPTURE))
     return at
+
+
+def _without_marks(engine: Engine[T], packets: T, captures: Sequence[Row]) -> T:
+    """Returns rows of PACKET, of which those of captures without damaged segments are not marked as damaged."""
+    if not any(row["wrong_sums"] for row in captures):
+        return packets
+    ids = engine.table([row for row in captures if row["wrong_sums"]], row(capture_id=STRING))
+    names = [name for name in staging.PACKET.names if name != DAMAGED.name]
+    unmarked = engine.select(engine.join(packets, ids, ["capture_id"], "semi"), *names)
+    return engine.union(engine.join(packets, ids, ["capture_id"], "anti"), unmarked)
 
 
 def _forget(engine: Engine[T], captures: Sequence[Row]) -> None:

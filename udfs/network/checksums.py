@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from udfs.arrow.buffers import Bools, Ints, fixed_binary, read_at
+from udfs.arrow.buffers import Bools, Ints, read_at
 
 _TCP, _ONES, _CHECKSUM_AT = 6, 0xFFFF, 16
 
@@ -39,7 +39,7 @@ def find_damaged(
     length: Ints,
     sums: Ints,
 ) -> Bools:
-    """Returns which segments have a wrong checksum, although their sender sent more right ones to the same endpoint.
+    """Returns which segments have a wrong checksum.
 
     `sums` are their `header_sums`; all their payload is in `data`, from `payload` on. A checksum of 0, or of the pseudo
     header alone, is one that a network card fills in after the capture, or that stands for several segments made one,
@@ -53,10 +53,7 @@ def find_damaged(
     to_fill_in = np.isin(field, (0, _ONES))
     for counted in (size, np.zeros_like(size)):  # some count the length only when the card has made segments
         to_fill_in |= field == _folded(_pseudo_sums(endpoints, counted))
-    direction = fixed_binary(endpoints).dictionary_encode().indices.to_numpy()
-    balance = np.bincount(direction, np.where(wrong, -1, 1))
-    wrong &= ~to_fill_in & (balance > 0)[direction]
-    return wrong
+    return wrong & ~to_fill_in
 
 
 def _pseudo_sums(endpoints: NDArray[np.uint8], size: Ints) -> Ints:

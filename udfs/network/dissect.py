@@ -43,7 +43,7 @@ FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 WINDOW_CLOSED = 0x100
 """Beside the flags of a segment: it announces a window of 0, so its receiver must not send data."""
 DAMAGED = 0x200
-"""Beside them: its checksum is wrong, and others of its direction are right (`checksums.find_damaged`)."""
+"""Beside them: its checksum is wrong (`checksums.find_damaged`)."""
 
 
 class Segments(NamedTuple):
