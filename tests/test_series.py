@@ -66,6 +66,7 @@ def test_what_was_read_before_stays_and_counts() -> None:
         (file(1, 0, 100), file(2, 99.5, 200)),  # records of two interfaces
         (file(1, 0, 100), file(2, 500, 600)),
         (file(1, 0, 3 * HOUR), file(2, 1, 2 * HOUR)),  # a damaged time
+        (file(1, 0, 9e8, (7, -9e8)), file(2, 100, 200), file(3, 200, 300)),
         (file(1, 0, 100), file(2, 20, 120, name="/data/wan")),
         (file(1, 0, 100), file(1, 0, 100) | {"uri": "/data/lan_00001_20260302090000.pcap.gz"}, file(2, 20, 120)),
         (file(1, 0, 100), file(2, 20, 120) | {"uri": "/data/b.pcap"}),

@@ -221,9 +221,10 @@ def write(
 
 def _without_marks(engine: Engine[T], packets: T, captures: Sequence[Row]) -> T:
     """Returns rows of PACKET, of which those of captures without damaged segments are not marked as damaged."""
-    if not any(row["wrong_sums"] for row in captures):
+    unsure = [capture for capture in captures if capture["wrong_sums"]]
+    if not unsure:
         return packets
-    ids = engine.table([row for row in captures if row["wrong_sums"]], row(capture_id=STRING))
+    ids = engine.table(unsure, row(capture_id=STRING))
     names = [name for name in staging.PACKET.names if name != DAMAGED.name]
     unmarked = engine.select(engine.join(packets, ids, ["capture_id"], "semi"), *names)
     return engine.union(engine.join(packets, ids, ["capture_id"], "anti"), unmarked)

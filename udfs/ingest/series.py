@@ -12,7 +12,7 @@ Row = dict[str, Any]
 _LEAST_STEP_NS = 1_000_000_000
 """Records of several interfaces may stand in two files by less."""
 _MOST_STEP_NS = 3_600_000_000_000
-"""Files whose times are farther apart were not written one after the other, or one has a damaged time."""
+"""Times that are farther apart are of files that were not written one after the other, or damaged."""
 _NAMED = re.compile(OF_SERIES)
 
 
@@ -53,7 +53,8 @@ def _behind_at_start(files: Sequence[Row], mine: set[int]) -> dict[int, int]:
                 behind = back_ns
         found[id(capture)] = behind
         ended_ns = capture["last_ns"] // 1_000 * 1_000 + behind  # as the tables have it
-        behind -= sum(step["step_ns"] for step in steps if step["frame"] != 1)
+        within = -sum(step["step_ns"] for step in steps if step["frame"] != 1)
+        behind += within if abs(within) <= _MOST_STEP_NS else 0
     return found
 
 
