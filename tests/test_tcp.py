@@ -408,7 +408,7 @@ def test_fault_44_reuse_without_any_syn(again: int) -> None:
 
 @pytest.mark.parametrize("distance", [-184_000_000, -(2**21), 2**25])
 def test_fault_44_reuse_without_any_syn_near_the_first_numbers_of_one_direction(distance: int) -> None:
-    """What a segment acknowledges tells that it is of another connection, so no bytes are missing between the two."""
+    """Segments whose acknowledgment does not fit are another connection's: no bytes are missing between the two."""
     first = conversation(random.Random(1), TEXT, TEXT, largest=90, closed=False)
     second = [data(1001 + distance + 10 * i, b"0123456789", ack=5001 + 2**31) for i in range(3)]
     found, outside = rebuild([*first, *second])

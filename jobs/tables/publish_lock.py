@@ -102,8 +102,7 @@ class PublishLock:
         is_waiting, watch, known_dead = False, Watch(self._seconds), ""
         while True:
             is_first_here = self._mark.take()
-            for warehouse in (self._warehouse, self.held):
-                warehouse.forget(*self._tables)
+            self.held.forget(*self._tables)
             version, state = self._read()
             if takes_over:
                 known_dead, takes_over = _gone_run(state, is_first_here=is_first_here), False

@@ -400,7 +400,6 @@ class Warehouse(ABC):
 
     def _change(self, table: Table, statement: str, use: Callable[[list[Any]], Any] = lambda _: None) -> None:
         """Runs a statement that can safely be repeated, and passes on the rows that it returns."""
-        self.forget(table)
         self.commit(table, lambda: use(self.spark.sql(statement).collect()))
 
     def _as_spark(self, rows: Rows) -> DataFrame:

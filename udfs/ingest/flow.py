@@ -89,10 +89,8 @@ def find_new_captures(
 ) -> list[Row]:
     """Indexes the files and ranks those whose content is not in the tables, or that are to be read `again`."""
     indexed = index_captures(engine, files, options)
-    known = _known_captures(engine, {row["capture_id"] for row in indexed})
-    new = find_new(indexed, {row["capture_id"] for row in known}, again)
-    if new:
-        new = with_steps_between(new, _with_times(engine))
+    known = _all_captures(engine)
+    new = with_steps_between(find_new(indexed, {row["capture_id"] for row in known}, again), known)
     return rank([row | {"raw": row["raw"] and row["raw"][: options.raw_kept]} for row in new])
 
 
@@ -103,12 +101,12 @@ def _known_captures(engine: Engine[T], ids: Collection[str]) -> list[Row]:
     return _brought(engine, known)
 
 
-def _with_times(engine: Engine[T]) -> list[Row]:
-    """Returns (uri, first_ns, last_ns, clock_steps) of all captures in the tables."""
-    columns = ("uri", "first_captured_at", "last_captured_at", "clock_steps")
+def _all_captures(engine: Engine[T]) -> list[Row]:
+    """Returns (capture_id, uri, clock_steps, first_ns, last_ns) of all captures in the tables."""
+    columns = ("capture_id", "uri", "first_captured_at", "last_captured_at", "clock_steps")
     known = engine.collect(rows=engine.select(engine.read(CAPTURES, *columns), *columns))["rows"]
     times = {f"{end}_ns": nanoseconds(pl.col(f"{end}_captured_at")) for end in ("first", "last")}
-    return known.select("uri", "clock_steps", **times).to_dicts()
+    return known.select("capture_id", "uri", "clock_steps", **times).to_dicts()
 
 
 def _brought(engine: Engine[T], rows: T) -> list[Row]:

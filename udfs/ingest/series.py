@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -29,21 +29,24 @@ def with_steps_between(new: Sequence[Row], known: Iterable[Row]) -> list[Row]:
     for capture in chain(new, (one for one in known if one["uri"] not in names)):
         if capture["first_ns"] is not None and (name := _NAMED.match(capture["uri"])):
             series[name["series"]][int(name["number"])].append(capture)
-    mine, behind = {id(capture) for capture in new}, dict[int, int]()
+    behind: dict[str, int] = {}
     for numbered in series.values():
         if max(map(len, numbered.values())) == 1:
             files = [capture for _, (capture,) in sorted(numbered.items())]
-            behind |= _behind_at_start(files, mine)
-    return [_with_first_step(capture, behind.get(id(capture), 0)) for capture in new]
+            behind |= _behind_at_start(files, names)
+    return [_with_first_step(capture, behind.get(capture["uri"], 0)) for capture in new]
 
 
-def _behind_at_start(files: Sequence[Row], mine: set[int]) -> dict[int, int]:
-    """Returns by how much the clock is behind where each of my files begins; `files` are of a series, in order."""
-    found: dict[int, int] = {}
+def _behind_at_start(files: Sequence[Row], new: Collection[str]) -> dict[str, int]:
+    """Returns by how much the clock is behind where each file of a series begins, by URI; `files` are in order.
+
+    Those that are not `new` say it in their first step.
+    """
+    found: dict[str, int] = {}
     behind, ended_ns = 0, None
     for capture in files:
         steps = capture["clock_steps"] or []
-        if id(capture) not in mine:
+        if capture["uri"] not in new:
             behind = -sum(step["step_ns"] for step in steps if step["frame"] == 1)
         elif ended_ns is not None:
             back_ns = ended_ns - capture["begins_ns"]
@@ -51,7 +54,7 @@ def _behind_at_start(files: Sequence[Row], mine: set[int]) -> dict[int, int]:
                 behind = 0
             elif _LEAST_STEP_NS < back_ns - behind <= _MOST_STEP_NS:
                 behind = back_ns
-        found[id(capture)] = behind
+        found[capture["uri"]] = behind
         ended_ns = capture["last_ns"] // 1_000 * 1_000 + behind  # as the tables have it
         within = -sum(step["step_ns"] for step in steps if step["frame"] != 1)
         behind += within if abs(within) <= _MOST_STEP_NS else 0

@@ -204,15 +204,14 @@ def returned(
         MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT.value: time_to_be_received,
         MessageClass.MQMSG_CLASS_NACK_RECEIVE_TIMEOUT_AT_SENDER.value: time_to_be_received,
     }.get(message_class)
-    none = "none" if messages > 1 else "no"
-    delay = ""
+    no, delay = one_or_many(messages, "no", "none"), ""
     if limit_s is not None and seconds is not None:
         delay = f", which had {limit_s} s: the acknowledgment came {tenths(seconds)} s after it"
     sentence = (
         f"{subject}{queue}{unread}, as {one_or_many(messages, 'an acknowledgment', 'acknowledgments')}{way} "
         f"{one_or_many(messages, 'says', 'say')}: "
         f"{reason_of(message_class)} ({class_name(message_class)})."
-        f"{f' Transactional: {transactional or none}.' if transactional or about_key else ''} The first is message "
+        f"{f' Transactional: {transactional or no}.' if transactional or about_key else ''} The first is message "
         f"{known(message_id)}{delay}. {advice_on(message_class)}"
     )
     severity = Severity.WARNING if left_unread else Severity.ERROR
