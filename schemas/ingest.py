@@ -204,16 +204,16 @@ CAPTURES = Table(
             nullable=False,
         ),
         Column("other_count", LONG, "Records of other traffic.", nullable=False),
-        Column("first_captured_at", TIMESTAMP, "Earliest record time, UTC."),
-        Column("last_captured_at", TIMESTAMP, "Latest record time, UTC."),
+        Column("first_captured_at", TIMESTAMP, "Earliest record time, UTC, without those that were wrong once."),
+        Column("last_captured_at", TIMESTAMP, "Latest record time, UTC, without those that were wrong once."),
         Column("ingested_at", TIMESTAMP, "When its run wrote its first captures, UTC.", nullable=False),
         Column(
             "clock_steps",
             CLOCK_STEPS,
             "Where the clock of the capture stepped back by more than 0.5 s: the first record after each step, and the "
-            "step in ns, which is negative; a positive one where it is right again, or records of another clock begin. "
-            "At the first record: since the file before it, in a series that dumpcap numbers. The replay "
-            "undoes them. Each interface of a section has a clock. Null for none, and if they are too many.",
+            "step in ns, which is negative; a positive one where it is right again, was ahead for a record, or records "
+            "of another clock begin. At the first record: since the file before it, in a series that dumpcap numbers. "
+            "The replay undoes them. Each interface of a section has a clock. Null for none, and if they are too many.",
         ),
         Column("content_bytes", LONG, "Bytes read: the size of the file, or what came out of a compressed one."),
         Column(

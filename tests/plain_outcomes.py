@@ -97,6 +97,12 @@ class Scope:
                     return True
         return False
 
+    def sent_in_turn(self, slot: Slot, *, only_duplicates: bool) -> bool:
+        """Whether an OrderAck of a later number surely is about this one: not if it was skipped, or sent after that."""
+        of_sequence = [row for row in self.rows if self.slot(row)[0] == slot[0]]
+        jumbled = any(row["previous_tx_sequence_number"] >= row["tx_sequence_number"] for row in of_sequence)
+        return not (self.skipped(slot) or (only_duplicates and jumbled))
+
     def skipped(self, slot: Slot) -> bool:
         """Whether the sender says that it sent no such number."""
         for row in self.rows:
@@ -196,15 +202,15 @@ class Scope:
             return "delivered_after_refusal" if after else "delivered"
         if refused and by_another:
             return "unknown"
-        alone = len(in_slot) == 1
+        acked = len(in_slot) == 1 and self.sent_in_turn(slot, only_duplicates=only_duplicates)
         covered = any(row["covered_at"] for row in rows if not is_firm(row))
-        if doubtful and (kind == 0x4000 or (covered and alone and not self.skipped(slot))):
+        if doubtful and (kind == 0x4000 or (covered and acked)):
             return "delivered_by_acknowledgment"
         if elsewhere:
             return "displaced"
         may_be = any(not is_firm(row) and row["accepted"] is not False for message in in_slot for row in message)
         is_confirmed = any(row["evidence"] == "confirmed" for row in rows)
-        if only_duplicates and not may_be and (kind == 0x4000 or (is_confirmed and alone and not self.skipped(slot))):
+        if only_duplicates and not may_be and (kind == 0x4000 or (is_confirmed and acked)):
             return "delivered_before_capture"
         if not refused or may_be:
             return "unknown"

@@ -39,6 +39,10 @@ CASES = {
     "it steps back twice": Case(of(A, 0, 9, 4, 5, 2, 3), [(3, -5), (5, -3)], False),
     "it steps back at the end": Case(of(A, 0, 9, 4), [(3, -5)], False),
     "wrong for one record": Case(of(A, 0, 9, 4, 9.1, 9.2), [(3, -5), (4, 5)], False),
+    "ahead by an hour or less, and back": Case(of(A, 0, 9, 3_609, 11, 12), [(4, -3_598)], False),
+    "ahead for one record": Case(of(A, 0, 9, 9_999, 11, 12, 5, 6), [(3, 9_990), (4, -9_990), (6, -7)], False),
+    "ahead at the end, and back": Case(of(A, 0, 9, 9_999, 11), [(3, 9_990), (4, -9_990)], False),
+    "ahead, and back to before": Case(of(A, 7, 9, 9_999, 8, 9), [(4, -9_991)], False),
     "two sections": Case(of(A, 0, 4, 9) + of(B, 0.1, 4.1, 9.1), [], True),
     "two sections, one after the other in time": Case(of(A, 0, 4, 9) + of(B, 9.1, 12), [], False),
     "two interfaces in turn": Case(of(A, 0, 0.9) + of(B, 0, 0.9) + of(A, 1, 1.9) + of(B, 1, 1.9), [], True),
@@ -56,6 +60,9 @@ CASES = {
     "without names, some without a time": Case([*of(A, 0, 4, 9, 0.1), (A, None), *of(A, 4.1, 9.1)], [], False),
     "without times": Case([(A, None), (B, None)], [], False),
 }
+
+
+WRONG_ONCE = ("wrong for one record", "ahead for one record")
 
 
 def clocks_of(records: Times, cut: int) -> Clocks:
@@ -82,8 +89,18 @@ def test_what_is_found_of_clocks_whatever_the_blocks(what: str) -> None:
         assert clocks.by_time is by_time
 
 
+@pytest.mark.parametrize("what", CASES)
+def test_from_when_to_when_a_capture_is_whatever_was_wrong_for_one_record(what: str) -> None:
+    records, steps, _ = CASES[what]
+    wrong = {frame for frame, step in steps if (frame + 1, -step) in steps}
+    times = [time for at, (_, time) in enumerate(records, 1) if time is not None and at not in wrong]
+    for cut in (1, 2, 3, 100):
+        span = clocks_of(records, cut).span_ns
+        assert span == ((round(min(times) * BILLION), round(max(times) * BILLION)) if times else None)
+
+
 def test_by_the_steps_no_clock_goes_back() -> None:
-    for what in ("the first section steps back", "both step back", "it steps back twice", "wrong for one record"):
+    for what in ("the first section steps back", "both step back", "it steps back twice", *WRONG_ONCE):
         records, _, _ = CASES[what]
         behind = behind_at(np.arange(1, len(records) + 1), clocks_of(records, 100).steps or ())
         in_time = [(clock, time + late / BILLION) for (clock, time), late in zip(records, behind.tolist(), strict=True)]

@@ -157,11 +157,14 @@ def test_incidents_after_the_worst_ones_have_a_line_each() -> None:
     (incident,) = _NIGHT["worst_incidents"]
     following = incident | {"destination_queues": ["Q\x1b"], "cause": "never_answered", "began_at": "T"}
     following |= {"ongoing": True, "captures_lack": "9 bytes", "receivers": ["10.0.0.1"]}
-    more = {"next_incidents": [following, following], "incidents": {"lost": 4}}
+    at_the_end = following | {"ended_at": "2026-03-03 09:00:59 UTC"}
+    more = {"next_incidents": [following, at_the_end], "incidents": {"lost": 4}}
     shown = for_people(_NIGHT | more).splitlines()
     lack = "The captures lack 9 bytes between the two."
-    said = f"to Q\\x1b, since T, still so when the captures end: never answered. {lack} Go to 10.20.0.123 (Spare)."
-    assert f"3. 2 lost, Branch 1 → HQ (0a1b->2c3d), {said}" in shown
+    silent = "not known to be over: last seen 21 min before the captures end"
+    for number, still in ((2, silent), (3, "still so when the captures end")):
+        said = f"to Q\\x1b, since T, {still}: never answered. {lack} Go to 10.20.0.123 (Spare)."
+        assert f"{number}. 2 lost, Branch 1 → HQ (0a1b->2c3d), {said}" in shown
     assert any("1 more that were not repaired are in" in line for line in shown)
 
 

@@ -59,7 +59,7 @@ def test_steps_of_a_clock_are_told_from_damage(tmp_path: Path) -> None:
     years = 365 * 86_400 * BILLION
     for back, steps in ((1, 2), (40, None)):
         there, here = 41 * years, (41 - back) * years
-        times = [there, here, here + 1, there, here, here + 1]
+        times = [there, here, here + 1, there, there + 1, here, here + 1]
         (tmp_path / "a").write_bytes(pcap([Record(b"x" * 60, time) for time in times]))
         row = index_file(tmp_path / "a")
         assert (row["clock_steps"] and len(row["clock_steps"])) == steps

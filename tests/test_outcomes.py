@@ -172,6 +172,10 @@ SCENES: dict[str, tuple[list[Event], dict[int | str, str]]] = {
         [FIRST, GAP, (3, 2), (4, 1), Ack(4)],
         {2: "expired_unseen", 3: "unknown", 4: "delivered_by_acknowledgment"},
     ),
+    "assumed, then sent out of turn": (
+        [(7, 6), (8, 7), (5, 8), (6, 5), Ack(8)],
+        {5: "unknown", 6: "unknown", 7: "delivered_by_acknowledgment", 8: "delivered_by_acknowledgment"},
+    ),
     "assumed above": ([(7, 6), (9, 8)], {7: "unknown", 8: "unknown", 9: "unknown"}),
     "delivered before the capture": (
         [(7, 6), Ack(7), (5, 4)], {7: "delivered_by_acknowledgment", 5: "delivered_before_capture"},

@@ -188,7 +188,8 @@ def _what_happened(summary: Mapping[str, Any]) -> list[str]:
         first, *more = _lines_of(incident, its_own, _where_listed(summary), captured_to)
         lines += [f"{number}. {first}", *(f"   {line}" for line in more)]
     told = len(summary.get("worst_incidents", ()))
-    lines += [f"{n}. {_in_one_line(one)}" for n, one in enumerate(summary.get("next_incidents", ()), told + 1)]
+    next_ones = enumerate(summary.get("next_incidents", ()), told + 1)
+    lines += [f"{n}. {_in_one_line(one, summary.get('period', {}).get('last'))}" for n, one in next_ones]
     alone = (*failed, *summary.get("errors_alone", ()))
     return lines + [printable(one) for one in alone if one not in summary.get("headline", "")]
 
@@ -255,11 +256,13 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str, c
     return [printable(line) for line in lines]
 
 
-def _in_one_line(incident: Mapping[str, Any]) -> str:
+def _in_one_line(incident: Mapping[str, Any], captured_to: str | None) -> str:
     """Returns an incident in one line: how many messages, from where to where, since when, why, and where to go."""
     cause, places = incident["cause"].replace("_", " "), ", and to ".join(map(_called, incident["go_to"]))
     go_to = f" Go to {places}." if places else ""
-    goes_on = ", still so when the captures end" if incident["ongoing"] else ""
+    silent = _before_the_end(incident["ended_at"], captured_to).removeprefix(",")
+    still = f"not known to be over: last seen{silent}" if silent else "still so when the captures end"
+    goes_on = f", {still}" if incident["ongoing"] else ""
     lack = f" The captures lack {incident['captures_lack']} between the two." if incident.get("captures_lack") else ""
     what = f"{_harm(incident)}, {_machines(incident)}, {_where_and_since(incident)}{goes_on}"
     return printable(f"{what}: {cause}.{lack}{go_to}")

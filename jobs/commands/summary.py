@@ -230,7 +230,6 @@ def _told(incident: Row, accepted: Mapping[str, Row], proof: Rows) -> Row:
         _named(incident)
         | {name: incident[name] for name in kept}
         | {
-            "ended_at": _second(incident["ended_ns"]),
             "addresses": addresses,
             "certainty": certainty_of(incident).name.lower(),
             "cause_certainty": certainty_of_cause(incident).name.lower(),
@@ -257,6 +256,7 @@ def _named(incident: Row) -> Row:
     return {name: incident[name] for name in kept} | {
         "addresses": [{"address": sender["address"]} for sender in incident["senders"]],
         "began_at": _second(incident["began_ns"]),
+        "ended_at": _second(incident["ended_ns"]),
         "go_to": [{"address": one} for one in incident["go_to"]],
     }
 

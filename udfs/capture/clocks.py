@@ -6,7 +6,8 @@ Its records come from several clocks if the stretches between the steps cover th
 does that only if it is set back by as long as the capture ran before and runs after that. So they do if each stretch
 begins at the time of the first record: one clock does that only if it is set back to when the capture began.
 
-A clock that is again where it was one record later was wrong, or read wrong, for one record only.
+A clock that is again where it was one record later was wrong, or read wrong, for one record only. Where it was ahead,
+that can not be told from a clock that was set back after a quiet time: only from an hour on, the record was wrong.
 
 Where records of several clocks do not stand in the order of their times, these tell their order (`Clocks.by_time`).
 """
@@ -22,15 +23,19 @@ from udfs.capture.records import EARLIEST_NS, NO_TIME, Records
 Row = dict[str, Any]
 _LEAST_STEP_NS = 500_000_000
 _MOST_STEPS = 1_000
+_AHEAD_NS = 3_600_000_000_000
+"""A clock that is ahead of the record before by more than this, and is not one record later, was read wrong."""
 _FARTHEST_NS = -EARLIEST_NS
 _COVERED = 1.75
 """Stretches that cover a time more often than this are of several clocks."""
+_HELD = 3
+"""Records that are held until others follow: whether a clock was ahead shows two records later."""
 _SAME_BEGIN_NS = 100_000_000
 """Stretches that begin no farther apart are of several clocks, however short some are."""
 
 
 class _Step(NamedTuple):
-    """A step back at a record of a clock, by `step_ns`, which is negative.
+    """A step at a record of a clock, by `step_ns`: back, negative, or ahead for that record only.
 
     `before_ns`: the time of the record before. `is_undone`: the next record has a time as if there had been no step.
     """
@@ -52,23 +57,26 @@ class _Clock:
     """The times of one clock, in ns, in the order of its records."""
 
     def __init__(self, number: int, frame: int, time_ns: int) -> None:
-        """Begins with the place of the first record, which `take` gets as well."""
+        """Begins with the place and the time of the first record, which `take` gets as well."""
         self.first_frame = self.last_frame = frame
+        self.least_ns = self.most_ns = time_ns
+        """The least and the greatest time of a record, but for those that were wrong for one record only."""
         self.steps: list[_Step] = []
         self._number = number
-        self._first_ns = self._least_ns = self._most_ns = time_ns
+        self._first_ns = time_ns
         self._back_ns = 0  # sum of the steps back
         self._begins_again = True  # every step went back to the first time
-        self._held: tuple[int, int] | None = None  # the last record: only the next one tells whether it undoes a step
-        self._before_ns = time_ns  # the time before that
+        # The last records, and whether they are right: only those that follow tell whether a record was wrong.
+        self._frames, self._times = np.zeros((2, 0), np.int64)
+        self._right = np.zeros(0, bool)
 
     @property
     def is_several(self) -> bool:
         """Tells whether its records have two or more clocks, which nothing names."""
         if not self._back_ns:
             return False
-        covered = self._before_ns - self._first_ns + self._back_ns
-        return self._begins_again or covered > _COVERED * (self._most_ns - self._least_ns)
+        covered = int(self._times[-1]) - self._first_ns + self._back_ns
+        return self._begins_again or covered > _COVERED * (self.most_ns - self.least_ns)
 
     @property
     def has_stepped(self) -> bool:
@@ -80,32 +88,39 @@ class _Clock:
 
     def take(self, frames: Ints, times: Ints) -> None:
         """Takes its next records."""
-        self.last_frame = int(frames[-1])
-        self._least_ns, self._most_ns = min(self._least_ns, int(times.min())), max(self._most_ns, int(times.max()))
-        if self._held is not None:
-            frames, times = np.append(self._held[0], frames), np.append(self._held[1], times)
-        steps = np.diff(times, prepend=self._before_ns)
-        for at in np.flatnonzero(steps[:-1] < -_LEAST_STEP_NS).tolist():
-            self._step(int(frames[at]), int(steps[at]), int(times[at]), int(times[at + 1]))
-        self._held = int(frames[-1]), int(times[-1])
-        self._before_ns = int(times[-2]) if len(times) > 1 else self._before_ns
+        self.last_frame, held = int(frames[-1]), len(self._times)
+        frames, times = np.append(self._frames, frames), np.append(self._times, times)
+        right = np.append(self._right, np.ones(len(times) - held, bool))
+        judged, counted = max(held - 1, 0), held // _HELD
+        steps = np.diff(times[judged:-1], prepend=times[max(judged - 1, 0)])
+        for at in (judged + np.flatnonzero(steps < -_LEAST_STEP_NS)).tolist():
+            right[self._step(frames, times, at)] = False
+        final = times[counted:-2][right[counted:-2]]
+        self.least_ns = min(self.least_ns, int(final.min(initial=self.least_ns)))
+        self.most_ns = max(self.most_ns, int(final.max(initial=self.most_ns)))
+        self._frames, self._times, self._right = frames[-_HELD:], times[-_HELD:], right[-_HELD:]
 
     def end(self) -> None:
-        """Takes the end of the capture."""
-        if self._held is not None:
-            frame, time_ns = self._held
-            if time_ns - self._before_ns < -_LEAST_STEP_NS:
-                self._step(frame, time_ns - self._before_ns, time_ns, time_ns)
-            self._before_ns, self._held = time_ns, None
+        """Takes the end of the capture: no time follows that differs from the last one."""
+        self.take(np.repeat(self._frames[-1:], 2), np.repeat(self._times[-1:], 2))
 
-    def _step(self, frame: int, step_ns: int, time_ns: int, next_ns: int) -> None:
-        before_ns = time_ns - step_ns
-        is_undone = next_ns > before_ns - _LEAST_STEP_NS
-        if not is_undone:
-            self._back_ns -= step_ns
+    def _step(self, frames: Ints, times: Ints, at: int) -> list[int]:
+        """Learns of a step back at a record, and returns which record was wrong for itself only, if one was."""
+        before_ns, time_ns, next_ns = times[at - 1 : at + 2].tolist()
+        earlier_ns = int(times[at - 2]) if at > 1 else before_ns
+        wrong = []
+        if before_ns - earlier_ns > _AHEAD_NS and time_ns > earlier_ns - _LEAST_STEP_NS:
+            wrong = [at - 1]
+        elif next_ns > before_ns - _LEAST_STEP_NS:
+            wrong = [at]
+        else:
+            self._back_ns += before_ns - time_ns
             self._begins_again = self._begins_again and abs(time_ns - self._first_ns) < _SAME_BEGIN_NS
         if len(self.steps) <= _MOST_STEPS:
-            self.steps.append(_Step(frame, step_ns, before_ns, self._number, is_undone))
+            where = wrong[0] if wrong else at
+            before_ns, time_ns = times[where - 1 : where + 1].tolist()
+            self.steps.append(_Step(int(frames[where]), time_ns - before_ns, before_ns, self._number, bool(wrong)))
+        return wrong
 
 
 class Clocks:
@@ -149,6 +164,12 @@ class Clocks:
         """Takes the end of the capture; only then the properties are known."""
         for clock in self._clocks.values():
             clock.end()
+
+    @property
+    def span_ns(self) -> tuple[int, int] | None:
+        """Returns the least and the greatest time of its clocks; None where no record has a time."""
+        clocks = self._clocks.values()
+        return (min(one.least_ns for one in clocks), max(one.most_ns for one in clocks)) if clocks else None
 
     @property
     def by_time(self) -> bool:

@@ -8,7 +8,6 @@ import hashlib
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from schemas.ingest import CaptureReason, CaptureStatus, Compression
@@ -16,7 +15,7 @@ from schemas.staging import INDEX
 from udfs.capture.clocks import Clocks
 from udfs.capture.files import Fault, HashedSource, Source, detect_compression, open_source
 from udfs.capture.reader import BLOCK_BYTES, open_capture, read_blocks
-from udfs.capture.records import NO_TIME, Cursor
+from udfs.capture.records import Cursor
 from udfs.frames.rows import Batches, Pass
 from udfs.ingest.options import IngestOptions
 
@@ -79,19 +78,16 @@ def _read_records(source: Source, start: Cursor, options: IngestOptions, split_s
     after = start
     fault: Fault | None = None
     clocks = Clocks()
-    earliest, latest = np.iinfo(np.int64).max, NO_TIME
     for block in read_blocks(source, start, None, min(BLOCK_BYTES, step), step if split_size else None):
         for later in block.faults:
             if fault is None or _is_cause(later, fault):
                 fault = later
-        times = block.records.time_ns[block.records.time_ns != NO_TIME]
         clocks.take(block.records)
-        if len(times):
-            earliest, latest = min(earliest, int(times.min())), max(latest, int(times.max()))
         if split_size and after.offset // step < block.after.offset // step and block.after.offset < split_size:
             cursors.append(block.after)
         after = block.after
     clocks.end()
+    first_ns, last_ns = clocks.span_ns or (None, None)
     return {
         "format": start.format,
         "status": CaptureStatus.PARTIAL if fault else CaptureStatus.OK,
@@ -99,8 +95,8 @@ def _read_records(source: Source, start: Cursor, options: IngestOptions, split_s
         "detail": fault and fault.detail,
         "content_bytes": after.offset,
         "packet_count": after.frame,
-        "first_ns": earliest if latest != NO_TIME else None,
-        "last_ns": latest if latest != NO_TIME else None,
+        "first_ns": first_ns,
+        "last_ns": last_ns,
         "begins_ns": clocks.begins_ns,
         "clock_steps": clocks.steps,
         "by_time": clocks.by_time,

@@ -38,15 +38,16 @@ def with_clock_steps(captures: pl.DataFrame) -> pl.DataFrame:
 def clock_steps(captures: pl.DataFrame, messages: pl.DataFrame) -> pl.DataFrame:
     """Returns rows for `clock_stepped`, a row per capture, from those `with_clock_steps` and their messages.
 
-    `key_before` and `key_after` are of the messages next to the first step.
+    `key_before` and `key_after` are of the messages next to the first step back.
     """
-    back = pl.element().struct.field("step_ns") < 0
+    is_back = pl.element().struct.field("step_ns") < 0
+    back = pl.col("clock_steps").list.eval(pl.element().filter(is_back))
     stepped = captures.select(
         "capture_id",
         "uri",
-        pl.col("clock_steps").list.first().struct.field("frame", "step_ns"),
+        back.list.first().struct.field("frame", "step_ns"),
         pl.col("first_captured_at").alias("found_at"),
-        pl.col("clock_steps").list.eval(back).list.sum().cast(pl.Int64).alias("messages"),
+        back.list.len().cast(pl.Int64).alias("messages"),
     )
     near = messages.select("capture_id", "last_frame", *PLACE, row_key().alias("key")).join(
         stepped.select("capture_id", "frame"), on="capture_id"

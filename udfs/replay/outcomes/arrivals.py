@@ -77,6 +77,8 @@ class Arrival(NamedTuple):
     """Whether its receiver acknowledged it, and a lower number afterwards: it went back."""
     untaken: bool
     """Whether the receiver's TCP never acknowledged its bytes, though the receiver was seen long after."""
+    jumbled: bool
+    """Whether its sequence has a message that names a previous number which is not lower than its own."""
     covered: bool
     """Whether an OrderAck at or after it names its number or a higher one."""
     assumed: bool

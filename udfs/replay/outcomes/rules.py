@@ -210,8 +210,8 @@ def outcome_of(message: Message) -> Outcome:
         return Outcome.DELIVERED_AFTER_REFUSAL if is_after else Outcome.DELIVERED
     if surely_refused and first.may_be_elsewhere:
         return Outcome.UNKNOWN  # another receiver may have it
-    # A sender skips what expired without an acknowledgment; an OrderAck of a later number covers that, too.
-    is_sent = is_alone and not slot.is_skipped
+    # An OrderAck of a later number covers what its sender skipped, too, and what it sent out of turn after that number.
+    is_sent = is_alone and not (slot.is_skipped or (only_duplicates and first.jumbled))
     is_covered = is_sent and any(arrival.covered for arrival in doubtful)
     if doubtful and (was_queued or is_covered):
         return Outcome.DELIVERED_BY_ACKNOWLEDGMENT

@@ -82,6 +82,7 @@ def _arrivals(
         pl.col("denied_at").dt.timestamp("us").alias("denied_us"),
         (pl.col("until_ns") // 1000).alias("until_us"),
         _longest_interval().alias("longest_us"),
+        (pl.col("previous_tx_sequence_number") >= pl.col("tx_sequence_number")).any().over(SEQUENCE).alias("jumbled"),
         signed(pl.col("incoming_tx_sequence_id")).alias("before_sequence"),
         pl.col("incoming_tx_sequence_number").alias("before_number"),
         row_key().alias("key"),
