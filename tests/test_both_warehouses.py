@@ -66,6 +66,39 @@ def test_who_sets_a_property_is_told_by_the_commit_alone(warehouse: Warehouse) -
     assert next(iter(warehouse.commits(STREAM_GAPS))).user_metadata == ""
 
 
+class Held:
+    """A lock that is held."""
+
+    def check(self, *, surely: bool = False) -> None:
+        """Nothing has taken it."""
+
+
+def test_a_run_knows_of_its_own_commits_and_of_others(warehouse: Warehouse) -> None:
+    warehouse.create(STREAM_GAPS)
+    run = warehouse.locked_by(Held())
+    work: list[Callable[[], object]] = [
+        lambda: run.append(STREAM_GAPS, gaps(a1=2)),
+        lambda: run.merge(STREAM_GAPS, gaps(a1=3, b1=2)),
+        lambda: run.merge(STREAM_GAPS, gaps(a1=3)),
+        lambda: warehouse.append(STREAM_GAPS, gaps(c1=2)),
+        lambda: run.replace_rows(STREAM_GAPS, pl.DataFrame({"stream_id": ["a"]}), gaps(a2=2)),
+        lambda: (run.append(STREAM_GAPS, gaps(d1=2)), warehouse.append(STREAM_GAPS, gaps(e1=2))),
+        lambda: (run.append(STREAM_GAPS, gaps(f1=2)), run.set_properties(STREAM_GAPS, {"msmq.test": "set"})),
+        lambda: (run.append(STREAM_GAPS, gaps(g1=2)), warehouse.set_properties(STREAM_GAPS, {"msmq.test": "again"})),
+        lambda: run.replace(STREAM_GAPS, gaps(a1=2)),
+        lambda: run.restore(STREAM_GAPS, 1),
+    ]
+    for do in work:
+        before = run.versions([STREAM_GAPS])
+        do()
+        run.forget(STREAM_GAPS)
+        assert run.newest_entry(STREAM_GAPS) == warehouse.newest_entry(STREAM_GAPS)
+        assert [one.version for one in run.commits(STREAM_GAPS)] == [
+            one.version for one in warehouse.commits(STREAM_GAPS)
+        ]
+        assert before != run.versions([STREAM_GAPS]) == warehouse.versions([STREAM_GAPS]) or do is work[2]
+
+
 @pytest.mark.parametrize("on_spark", [False, True], ids=["rows of this process", "rows of Spark"])
 def test_calls_leave_the_same_rows(spark: SparkSession, warehouse: Warehouse, *, on_spark: bool) -> None:
     give: Callable[[pl.DataFrame], Rows] = (lambda rows: to_spark(spark, rows)) if on_spark else lambda rows: rows

@@ -1,8 +1,10 @@
 """Keeps tables where only Spark reads and writes them: at a URI, or registered in a catalog."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Self
 from uuid import uuid4
@@ -43,6 +45,18 @@ _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _MORE = "_more"
 _COMMITS = 500
 """The newest commits that are read of a table's history."""
+_NO_VERSION = 1 << 53
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a run that holds the publish lock knows of a table's history; nobody else may write."""
+
+    commits: list[Commit]
+    """Newest first."""
+    written: int = 0
+    """Commits with rows that the run has made since."""
+    is_current: bool = True
 
 
 @dataclass(frozen=True)
@@ -50,8 +64,7 @@ class ThroughSpark(Warehouse):
     """Implements `Warehouse` by Spark's Delta, for a folder that a URI names."""
 
     needs_spark = _clusters = True
-    histories: dict[str, list[Commit]] = field(default_factory=dict, repr=False, compare=False)
-    """Histories that were read. They stay true because this run holds the publish lock: nobody else writes."""
+    known: dict[str, _Known] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def own_logs(self) -> Mapping[str, str]:
@@ -105,7 +118,7 @@ class ThroughSpark(Warehouse):
                 raise
 
     def set_properties(self, table: Table, pairs: Mapping[str, str], *, by: str = "") -> None:
-        self.forget(table)
+        self.known.pop(table.name, None)
         with naming_conflicts(table), session_settings(self.spark, {_USER_METADATA: by} if by else {}):
             self.spark.sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({property_list(pairs)})")
 
@@ -137,7 +150,7 @@ class ThroughSpark(Warehouse):
         """
         if most is not None or self.local is None:
             return None
-        if next(iter(self.commits(table))).version <= version:
+        if (newest := self.newest_entry(table)) is None or newest[0] <= version:
             none = schema_of(columns_of(table, columns)).to_frame()
             return none, none
         try:
@@ -181,13 +194,13 @@ class ThroughSpark(Warehouse):
 
     def _append(self, table: Table, rows: Rows) -> None:
         writer = _append_once(with_columns_of(table, self._as_spark(rows)).write)
-        self.commit(table, lambda: self._write(table, writer))
+        super().commit(table, lambda: self._write(table, writer))
 
     def _merge(self, table: Table, rows: Rows, *, update: bool) -> None:
         with_columns_of(table, self._as_spark(rows)).createOrReplaceTempView(f"merged_{table.name}")
         matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
         same_key = " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
-        self._change(
+        self._change_rows(
             table,
             f"MERGE INTO {self.name(table)} t USING merged_{table.name} s ON {same_key}{matched} "
             "WHEN NOT MATCHED THEN INSERT *",
@@ -201,7 +214,12 @@ class ThroughSpark(Warehouse):
         """Deletes, in one commit, the rows t that match a row s of `keys`, which are distinct, on `where`."""
         view = f"deleted_{table.name}"
         self._as_spark(keys).createOrReplaceTempView(view)
-        self._change(table, f"MERGE INTO {self.name(table)} t USING {view} s ON {where} WHEN MATCHED THEN DELETE")
+        self._change_rows(table, f"MERGE INTO {self.name(table)} t USING {view} s ON {where} WHEN MATCHED THEN DELETE")
+
+    def _change_rows(self, table: Table, statement: str) -> None:
+        """Runs a statement that changes rows in one commit, or in none, and can safely be repeated."""
+        with self._writing(table):
+            super().commit(table, lambda: self.spark.sql(statement).collect())
 
     def restore(self, table: Table, version: int) -> None:
         self._change(table, f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {version}")
@@ -213,36 +231,71 @@ class ThroughSpark(Warehouse):
         """Does nothing: Spark deletes old commits."""
 
     def commits(self, table: Table) -> Iterable[Commit]:
-        if self._is_known(table):
-            return self.histories[table.name]
+        known = self.known.get(table.name)
+        if known is None or not (known.is_current or self._add_own(table, known)):
+            known = _Known(self._history(table))
+        if self.lock is not None:
+            self.known[table.name] = known
+        return known.commits
+
+    def _history(self, table: Table) -> list[Commit]:
         rows = self.spark.sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {_COMMITS}").collect()
-        found = [Commit.of(row["version"], row["timestamp"], row.asDict()) for row in rows]
-        self.histories[table.name] = found
-        return found
+        return [Commit.of(row["version"], row["timestamp"], row.asDict()) for row in rows]
+
+    def _add_own(self, table: Table, known: _Known) -> bool:
+        """Makes what is known current, if nobody but this run wrote to the table since; returns whether it is."""
+        newest, ours = self._newest_version(table), known.commits[0].version + known.written
+        if newest != ours:
+            return False
+        own = (Commit(ours - nth, datetime.now(UTC), "WRITE", {}) for nth in range(known.written))
+        known.commits, known.written, known.is_current = [*own, *known.commits], 0, True
+        return True
+
+    def _newest_version(self, table: Table) -> int | None:
+        """Returns the newest version, which Delta names to who asks for one that is not there; None without a table.
+
+        That takes no job, but DESCRIBE HISTORY takes as long as a commit.
+        """
+        try:
+            bool(self.spark.read.option("versionAsOf", _NO_VERSION).table(self.name(table)).schema)
+        except AnalysisException as error:
+            if (latest := (error.getMessageParameters() or {}).get("latest")) is not None:
+                return int(latest)
+        return self._history(table)[0].version if self.has(table) else None
 
     def commits_if_any(self, table: Table) -> Iterable[Commit]:
-        return self.commits(table) if self._is_known(table) or self.has(table) else ()
-
-    def _is_known(self, table: Table) -> bool:
-        return self.lock is not None and table.name in self.histories
+        return self.commits(table) if self._is_current(table) or self.has(table) else ()
 
     def newest_entry(self, table: Table) -> tuple[int, int | None] | None:
-        return next(((commit.version, None) for commit in self.commits_if_any(table)), None)
+        current = self._is_current(table)
+        version = self.known[table.name].commits[0].version if current else self._newest_version(table)
+        return None if version is None else (version, None)
+
+    def _is_current(self, table: Table) -> bool:
+        return table.name in self.known and self.known[table.name].is_current
 
     def forget(self, *tables: Table) -> None:
-        for table in tables:
-            self.histories.pop(table.name, None)
+        for known in filter(None, (self.known.get(table.name) for table in tables)):
+            known.is_current = False
 
     def locked_by(self, lock: Guard) -> Self:
-        return replace(self, lock=lock, histories={})
+        return replace(self, lock=lock, known={})
 
     def commit(self, table: Table, work: Callable[[], Any]) -> None:
-        self.forget(table)
+        self.known.pop(table.name, None)
         super().commit(table, work)
 
     def _write(self, table: Table, writer: DataFrameWriter) -> None:
+        with self._writing(table):
+            self._save(table, writer.format("delta"))
+
+    @contextmanager
+    def _writing(self, table: Table) -> Iterator[None]:
+        """Notes a commit with rows, or that there may be one."""
         self.forget(table)
-        self._save(table, writer.format("delta"))
+        yield
+        if known := self.known.get(table.name):
+            known.written, known.is_current = known.written + 1, False
 
     def _save(self, table: Table, writer: DataFrameWriter) -> None:
         writer.save(path_in(self.root, table.name))
