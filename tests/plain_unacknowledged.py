@@ -138,7 +138,7 @@ def is_unacknowledged(rows: list[Row], said: Answers, cut: Iterable[Key], is_fir
     wait_us = WAITS_S[min(len(rows) - 1, 9)] * 1_000_000
     wait_us = max(wait_us, said.longest_us[rows[0]["scope_key"], int(rows[0]["tx_sequence_id"])])
     until = max(said.until_ns.get(row["stream_id"], 0) for row in rows)
-    return until // 1000 <= times[-1] + wait_us
+    return until // 1000 <= times[-1] + wait_us + LATEST_NS // 1000
 
 
 def closed_by_receiver(tables: Rows) -> set[tuple[str, int]]:

@@ -74,17 +74,25 @@ class Held:
 
 
 def test_a_run_knows_of_its_own_commits_and_of_others(warehouse: Warehouse) -> None:
+    def own_and(other: Warehouse, **lengths: int) -> None:
+        run.append(STREAM_GAPS, gaps(**lengths))
+        other.set_properties(STREAM_GAPS, {"msmq.test": str(lengths)})
+
+    def both_append() -> None:
+        run.append(STREAM_GAPS, gaps(d1=2))
+        warehouse.append(STREAM_GAPS, gaps(e1=2))
+
     warehouse.create(STREAM_GAPS)
     run = warehouse.locked_by(Held())
-    work: list[Callable[[], object]] = [
+    work: list[Callable[[], None]] = [
         lambda: run.append(STREAM_GAPS, gaps(a1=2)),
         lambda: run.merge(STREAM_GAPS, gaps(a1=3, b1=2)),
         lambda: run.merge(STREAM_GAPS, gaps(a1=3)),
         lambda: warehouse.append(STREAM_GAPS, gaps(c1=2)),
         lambda: run.replace_rows(STREAM_GAPS, pl.DataFrame({"stream_id": ["a"]}), gaps(a2=2)),
-        lambda: (run.append(STREAM_GAPS, gaps(d1=2)), warehouse.append(STREAM_GAPS, gaps(e1=2))),
-        lambda: (run.append(STREAM_GAPS, gaps(f1=2)), run.set_properties(STREAM_GAPS, {"msmq.test": "set"})),
-        lambda: (run.append(STREAM_GAPS, gaps(g1=2)), warehouse.set_properties(STREAM_GAPS, {"msmq.test": "again"})),
+        both_append,
+        lambda: own_and(run, f1=2),
+        lambda: own_and(warehouse, g1=2),
         lambda: run.replace(STREAM_GAPS, gaps(a1=2)),
         lambda: run.restore(STREAM_GAPS, 1),
     ]

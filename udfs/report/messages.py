@@ -6,6 +6,7 @@ import polars as pl
 
 from schemas.incidents import Cause
 from schemas.outcomes import LOST, NOT_ACCEPTED, NOT_KNOWN, OUTCOMES, Outcome
+from schemas.wire import LATEST_ORDER_ACK_NS
 from schemas.witness import Shows
 from udfs.frames.columns import (
     PLACE,
@@ -87,7 +88,7 @@ def harm_by_queue(outcomes: pl.DataFrame, *, until_ns: int | None) -> pl.DataFra
     why messages were refused.
     """
     next_ns = nanoseconds(pl.col("next_resend_at"))
-    is_still_sent = pl.lit(True) if until_ns is None else next_ns >= until_ns
+    is_still_sent = pl.lit(True) if until_ns is None else next_ns >= until_ns - LATEST_ORDER_ACK_NS
     twice = pl.struct("message_id", "content_hash").filter(has_outcome([Outcome.DELIVERED_TWICE]))
     outcomes = outcomes.with_columns(
         *(has_outcome(LISTS[name]).alias(name) for name in PLACED if name not in outcomes.columns)

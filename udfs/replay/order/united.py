@@ -77,22 +77,32 @@ def unite_streams(
     of_copies = _moved(packets, copies)
     both = of_copies.join(packets, left_on=["at_stream", "at_offset"], right_on=PLACE, suffix="_counted")
     both = both.with_columns(ahead_ns=pl.col("captured_ns") - pl.col("captured_ns_counted"))
+    late = both.group_by("stream_id").agg(late_ns=pl.median("ahead_ns").cast(pl.Int64))
     named = handshakes.drop(COUNTING).join(copies.select(_SIDES), on="stream_id", how="left")
     unread_by_all = _unread_by_all(copies, streams, unread)
     return {
-        "placed": _placed(_lacked(of_copies, streams, unread), both),
+        "placed": _placed(_lacked(of_copies, streams, unread), late),
         "differences": _between_captures(both),
         "streams": _whole(streams.drop(COUNTING), copies, unread_by_all.filter("missing")),
         "unread": unread_by_all,
         "handshakes": named.with_columns(stream_id=pl.coalesce("copy_of", "stream_id")).drop("copy_of"),
-        "copied": streams.join(copies, on="stream_id").select(
-            *("stream_id", "connection_id", "copy_of", "mid_stream", "recovered_bytes", "missing_bytes"),
+        "copied": _copied(streams, copies, late),
+    }
+
+
+def _copied(streams: pl.DataFrame, copies: pl.DataFrame, late: pl.DataFrame) -> pl.DataFrame:
+    """Returns the columns of ENDS in which copies differ from their streams, and by how much their clock is ahead."""
+    return (
+        streams.join(copies, on="stream_id")
+        .join(late, on="stream_id", how="left")
+        .select(
+            *("stream_id", "connection_id", "copy_of", "mid_stream", "recovered_bytes", "missing_bytes", "late_ns"),
             address="src_ip",
             first_ns=nanoseconds(pl.col("first_captured_at")),
             last_ns=nanoseconds(pl.col("last_captured_at")),
             receiver_last_ns=nanoseconds(pl.col("receiver_last_at")),
-        ),
-    }
+        )
+    )
 
 
 def _moved(rows: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
@@ -122,13 +132,12 @@ def _lacked(of_copies: pl.DataFrame, streams: pl.DataFrame, unread: pl.DataFrame
     )
 
 
-def _placed(only_copied: pl.DataFrame, both: pl.DataFrame) -> pl.DataFrame:
+def _placed(only_copied: pl.DataFrame, late: pl.DataFrame) -> pl.DataFrame:
     """Returns the messages and acknowledgments that only copies have, from one copy each.
 
     `stream_id` and `stream_offset` are the place in the stream that counts, `own_stream` and `own_offset` the row's
-    key, and `late_ns` is by how much the clock of the copy is ahead: the median over the packets that `both` have.
+    key, and `late_ns` is by how much the clock of the copy is ahead: the median over the packets that both have.
     """
-    late = both.group_by("stream_id").agg(late_ns=pl.median("ahead_ns").cast(pl.Int64))
     return (
         only_copied.join(late, on="stream_id", how="left")
         .sort(PLACE)
@@ -211,7 +220,13 @@ def _whole(streams: pl.DataFrame, copies: pl.DataFrame, missing: pl.DataFrame) -
 
 
 def with_copies(ends: pl.DataFrame, copied: pl.DataFrame) -> pl.DataFrame:
-    """Returns ENDS: those of the streams that count, which are given, and of their copies the same."""
+    """Returns ENDS: those of the streams that count, which are given, and of their copies the same.
+
+    Times of copies are by the clocks of the streams that count. A direction without packets that compare the clocks
+    takes the difference of the other one.
+    """
+    late_ns = pl.coalesce("late_ns", pl.col("late_ns").max().over("connection_id"), 0)
+    copied = copied.with_columns(pl.col("first_ns", "last_ns", "receiver_last_ns") - late_ns).drop("late_ns")
     shared = ends.select(pl.col("stream_id").alias("copy_of"), pl.exclude(copied.columns))
     return pl.concat([ends, copied.join(shared, on="copy_of").select(ends.columns)])
 

@@ -140,8 +140,8 @@ class Message:
     def next_resend_us(self) -> int | None:
         """Returns when its sender, which still sends it, sends it again at the latest; None if it does not.
 
-        A resend says that its sender had no OrderAck until then. A sender that let the time of the next resend pass,
-        while it sent other packets, may have had one on a way that no capture holds.
+        A resend says that its sender had no OrderAck until then. A sender that let the time of the next resend pass by
+        more than a timer may be late, while it sent other packets, may have had one on a way that no capture holds.
         """
         times = self.times_since_acceptance
         if len(times) < 2 or max(times) - min(times) < LATEST_ORDER_ACK_NS // 1_000:  # noqa: PLR2004 - sent again
@@ -150,7 +150,7 @@ class Message:
         interval_us = max(RESEND_INTERVALS_S[resends] * 1_000_000, self.first.longest_us or 0)
         next_us = max(times) + interval_us
         until_us = max((one.until_us for one in self.arrivals if one.until_us is not None), default=None)
-        return None if until_us is not None and until_us > next_us else next_us
+        return None if until_us is not None and until_us > next_us + LATEST_ORDER_ACK_NS // 1_000 else next_us
 
     @cached_property
     def never_taken(self) -> bool:
