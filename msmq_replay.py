@@ -32,3 +32,7 @@ def _explanation(error: ImportError) -> str:
             f"Its package jobs is hidden by {found.origin}. Install msmq-replay into a virtual environment of its own."
         )
     return str(error)
+
+
+if __name__ == "__main__":
+    script()

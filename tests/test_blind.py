@@ -68,7 +68,7 @@ SITUATIONS = {
     "no message in a transaction": (
         {"a.pcap": conversation([express(1), express(2)])},
         "The captures hold 2 messages, none of them transactional:",
-        ["no_messages"],
+        ["cannot_connect", "no_messages"],
     ),
     "no capture": (
         {"a.etl": b"a trace of another format"},
@@ -154,9 +154,26 @@ def test_a_night_on_which_all_is_well_matches_nothing(tmp_path: Path, capsys: py
     assert look(capsys, tmp_path / "*.pcap", "--fail-on", "anything")["confirmed"] == 400
 
 
-LACKING = ("missing_bytes", "missing_files", "cut_segments", "damaged_segments", "not_whole")
-SEEN = {"newest_captures": {"messages": 9} | dict.fromkeys(LACKING, 0), "new_captures": 1}
-SEEN |= {"verdicts": {"in_order": 9}}
+def test_where_no_record_has_a_time_nothing_is_said_that_rests_on_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulate(str(tmp_path), 1, 400, disorder=0.0)
+    for path in tmp_path.glob("*.pcap"):
+        data, at = bytearray(path.read_bytes()), 24
+        while at < len(data):
+            data[at : at + 8] = bytes(8)
+            at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+        path.write_bytes(data)
+    found = look(capsys, tmp_path / "*.pcap", "--fail-on", "anything", code=3)
+    assert "without times" in found["headline"]
+    assert "one direction" not in found["headline"]
+    assert {"unreadable", "unconfirmed"} <= {*matched(["anything"], found)}
+    assert found["lost"] == 0
+
+
+LACKING = ("missing_bytes", "missing_files", "cut_segments", "damaged_segments", "not_whole", "without_times")
+NEWEST = {"messages": 9} | dict.fromkeys(LACKING, 0)
+SEEN = {"newest_captures": NEWEST, "new_captures": 1, "verdicts": {"in_order": 9}}
 
 
 @pytest.mark.parametrize(
@@ -172,6 +189,8 @@ SEEN |= {"verdicts": {"in_order": 9}}
         ({"outcomes": {"contradicted": 1}}, ["anything"], ["unknown"]),
         ({"unjudged": 1}, ["anything"], ["unknown"]),
         ({"severities": {"error": 1, "warning": 2}}, ["anything"], ["error"]),
+        ({"failed_connections": ["10.0.0.2 could not connect."]}, ["anything"], ["cannot_connect"]),
+        ({"newest_captures": NEWEST | {"without_times": 1}}, ["anything"], ["unreadable"]),
         ({"new_captures": 0}, ["no_new_captures"], ["no_new_captures"]),
         ({"verdicts": {}}, ["no_messages"], ["no_messages"]),
     ],

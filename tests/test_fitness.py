@@ -19,7 +19,7 @@ from udfs.replay.fitness.counts import fill_captures
 
 BEGAN = datetime(2026, 3, 2, 8, tzinfo=UTC)
 FIT = {"status": "ok", "reason": None, "segment_count": 10, "to_port_count": 6, "cut_count": 0, "missing_bytes": 0}
-FIT |= {"clock_steps": None, "one_way_count": 0, "damaged_count": None}
+FIT |= {"clock_steps": None, "one_way_count": 0, "damaged_count": None, "packet_count": 9, "first_captured_at": 1}
 
 
 def at(second: float) -> datetime:
@@ -103,6 +103,12 @@ def test_what_is_filled_in_already_is_not_filled_in_again() -> None:
         ({"missing_bytes": None}, []),
         ({"status": "partial", "reason": "truncated_record_body"}, ["only partly read: truncated record body"]),
         ({"clock_steps": [{"frame": 9, "step_ns": -1}]}, ["its clock steps back 1 time"]),
+        ({"clock_steps": [{"frame": 8, "step_ns": 9}, {"frame": 9, "step_ns": -9}]}, ["its clock steps back 1 time"]),
+        (
+            {"first_captured_at": None},
+            ["its records have no time, so nothing tells how long a sender waited or whether it still sends"],
+        ),
+        ({"first_captured_at": None, "packet_count": 0}, []),
     ],
 )
 def test_what_is_amiss_with_a_capture(capture: dict[str, Any], said: list[str]) -> None:

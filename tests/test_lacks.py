@@ -14,7 +14,7 @@ from schemas.replay import ENDS
 from udfs.frames.tables import schema_of
 from udfs.report.lacks import Lacks, count_missing_files, find_lacks, in_words, lacks_of_sessions
 
-WHOLE = {"recovered_bytes": 100, "missing_bytes": 0, "mid_stream": False, "receiver_last_ns": 1}
+WHOLE = {"recovered_bytes": 100, "missing_bytes": 0, "mid_stream": False, "last_ns": 1, "receiver_last_ns": 1}
 
 
 def ends(*streams: tuple[str, str, dict[str, Any]]) -> pl.DataFrame:
@@ -38,15 +38,17 @@ def test_what_each_session_lacks_includes_its_way_back() -> None:
         ("c", "b", {"receiver_last_ns": None, "mid_stream": True}),
         ("d", "d", {"missing_bytes": 7}),
         ("e", "b", {"recovered_bytes": 0, "receiver_last_ns": None}),
+        ("untimed", "b", {"last_ns": None, "receiver_last_ns": None}),
     )
     said = lacks_of_sessions(found, captures("ok"))
     one_way = "the way back of 1 of 1 stream and the beginning of 1 of 1 stream"
-    assert {name: said[name] for name in ("a->b", "b->a", "c->b", "d->d", "e->b")} == {
+    assert {name: said[name] for name in ("a->b", "b->a", "c->b", "d->d", "e->b", "untimed->b")} == {
         "a->b": "1,001 bytes",
         "b->a": "1,001 bytes",
         "c->b": one_way,
         "d->d": "7 bytes",
         "e->b": "",
+        "untimed->b": "",
     }
     assert lacks_of_sessions(found, captures("ok", "partial"))["d->d"] == "7 bytes and what cannot be read of 1 capture"
 

@@ -4,10 +4,12 @@ import csv
 import json
 import random
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import polars as pl
 import pytest
 import wiretap
 from oracle import summed
@@ -15,8 +17,11 @@ from test_look import look
 from test_monitoring import HOSTILE, samples
 
 from jobs import main
-from jobs.commands.orders import CHECK_ACCEPTED, COLUMNS, SEND_AGAIN, _cell
+from jobs.commands.orders import CHECK_ACCEPTED, COLUMNS, SEND_AGAIN, _cell, _look_first
 from jobs.simulator import build, simulate
+from schemas.ingest import CAPTURES
+from schemas.replay import ENDS
+from udfs.frames.tables import schema_of
 
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\nx", '=HYPERLINK("http://x","y")')
 
@@ -76,6 +81,21 @@ def test_where_bytes_are_missing_one_looks_into_the_queue_before_a_message_is_se
         ("displaced", ""),
         ("passed_by", "The captures lack 21,636 bytes, 1 file of their series and the beginning of 12 of 94 streams"),
     }
+
+
+def test_of_two_messages_with_one_number_the_one_sent_before_the_captures_may_have_been_accepted() -> None:
+    begun = datetime(2026, 3, 2, 8, 0, 20, 500_000, UTC)
+    captures = pl.DataFrame([{"status": "ok", "first_captured_at": begun}], schema_of(CAPTURES.arrow))
+    rows = pl.DataFrame(
+        [
+            {"outcome": outcome, "session_id": "a->b", "sent_at_utc": begun.replace(second=second, microsecond=0)}
+            for outcome in ("displaced", "passed_by")
+            for second in (3, 20)
+        ]
+    )
+    few = {ENDS.name: schema_of(ENDS.arrow).to_frame(), CAPTURES.name: captures}
+    said = rows.select(look_first=_look_first(few))["look_first"].to_list()
+    assert [one[:39] for one in said] == ["By its sender's clock it was sent befor", "", "", ""]
 
 
 def test_without_a_loss_the_lists_are_empty(tmp_path: Path) -> None:

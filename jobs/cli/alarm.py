@@ -5,7 +5,7 @@ from typing import Any
 
 from jobs.cli.config import ANYTHING
 from schemas.outcomes import NOT_KNOWN, Outcome
-from schemas.replay import Severity
+from schemas.replay import FindingKind, Severity
 
 _FIGURES = ("lost", "stuck", "unacknowledged", "unconfirmed")
 """Words that are figures of a summary."""
@@ -32,7 +32,7 @@ def found_words(summary: Mapping[str, Any]) -> set[str]:
 
 
 def _anything(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what a person has to see: what is not fine, errors, and what the run could not see.
+    """Yields what a person has to see: what is not fine, who cannot connect, errors, and what the run could not see.
 
     A verdict `unknown` alone is none: there is one wherever captures begin, and an acknowledgment may still tell that
     its message was delivered.
@@ -40,6 +40,8 @@ def _anything(summary: Mapping[str, Any]) -> Iterator[str]:
     yield from _not_fine(summary)
     if summary.get("unjudged") or any(map(summary.get("outcomes", {}).get, NOT_KNOWN)):
         yield "unknown"
+    if summary.get("failed_connections"):
+        yield FindingKind.CANNOT_CONNECT.value
     if summary.get("severities", {}).get(Severity.ERROR):
         yield str(Severity.ERROR)
     yield from _blind(summary)
@@ -62,5 +64,5 @@ def _blind(summary: Mapping[str, Any]) -> Iterator[str]:
         yield "no_messages"
     if newest["missing_bytes"] or newest["cut_segments"] or newest["missing_files"]:
         yield "missing_bytes"
-    if newest["not_whole"] or newest["damaged_segments"]:
+    if newest["not_whole"] or newest["damaged_segments"] or newest.get("without_times"):
         yield "unreadable"

@@ -13,10 +13,10 @@ from jobs.cli.text_files import write_text
 from schemas.incidents import IncidentOutcome
 from schemas.ingest import CaptureStatus
 from schemas.outcomes import NOT_KNOWN, Outcome
-from schemas.replay import Severity
+from schemas.replay import FindingKind, Severity
 
 PREFIX = "msmq_replay_"
-_ALARMS = (*OF_MESSAGES, str(Severity.ERROR), *OF_CAPTURES)
+_ALARMS = (*OF_MESSAGES, FindingKind.CANNOT_CONNECT.value, str(Severity.ERROR), *OF_CAPTURES)
 _TIME = "%Y-%m-%d %H:%M:%S UTC"
 
 Summary = Mapping[str, Any]
@@ -157,6 +157,16 @@ METRICS = (
         _figure("newest_captures", "not_whole"),
     ),
     Metric(
+        "newest_captures_without_times",
+        "Those of them whose records have no time.",
+        _figure("newest_captures", "without_times"),
+    ),
+    Metric(
+        "newest_captures_without_messages",
+        "Those of them that hold no packet of MSMQ.",
+        _figure("newest_captures", "without_messages"),
+    ),
+    Metric(
         "captures",
         "Captures by how much of them could be read.",
         _counts("captures", "status", CaptureStatus),
@@ -168,6 +178,11 @@ METRICS = (
     Metric("stuck_messages", "Messages that are refused again and again.", _figure("stuck")),
     Metric("unacknowledged_messages", "Messages that their receiver never acknowledged.", _figure("unacknowledged")),
     Metric("unknown_messages", "Messages of which the captures do not tell.", _unknown),
+    Metric(
+        "unjudged_messages",
+        "Other messages that were not judged: no packet names their receiver.",
+        _figure("unjudged"),
+    ),
     Metric("confirmed_messages", "Delivered messages that an acknowledgment confirms.", _figure("confirmed")),
     Metric("unconfirmed_messages", "Other messages that were accepted, wait or are in doubt.", _figure("unconfirmed")),
     Metric(

@@ -392,8 +392,11 @@ def _machine(sender: Mapping[str, Any], *, rules_alone: bool) -> str:
 
 
 def _captures(statuses: Mapping[str, int], summary: Mapping[str, Any]) -> str:
-    """Returns how many captures were read: what these can show is said elsewhere."""
-    return _plain({_READ.get(status, status): many for status, many in statuses.items()}, summary)
+    """Returns how many captures were read, and of the newest how many hold nothing; the rest is said elsewhere."""
+    read = _plain({_READ.get(status, status): many for status, many in statuses.items()}, summary)
+    newest = summary.get("newest_captures", {})
+    empty = newest.get("without_messages") if newest.get("messages") else 0
+    return f"{read}; {empty:,} of the newest without a packet of MSMQ" if empty else read
 
 
 def _outcomes(counts: Mapping[str, int], summary: Mapping[str, Any]) -> str:

@@ -226,12 +226,13 @@ def headline_figures(
     cut = Figure(lacks.broken, f"{one_or_many(lacks.broken, 'capture', 'captures')} {_CUT}", "limits")
     files = Figure(lacks.missing_files, f"missing {one_or_many(lacks.missing_files, 'file', 'files')}", "limits")
     damaged = Figure(lacks.damaged, f"damaged {one_or_many(lacks.damaged, 'segment', 'segments')}", "limits")
+    untimed = Figure(lacks.untimed, f"{one_or_many(lacks.untimed, 'capture', 'captures')} without times", "limits")
     unable = Figure(len(failed), f"{one_or_many(len(failed), 'machine', 'machines')} {_UNABLE}", "findings")
     unsure = Figure(by_rules if by_rules > confirmed > 0 else 0, "that no acknowledgment confirms", "sessions")
     nothing_judged = (
         "" if sum(outcomes.values()) or unjudged else unfit or _nothing(passing_through, unread, why, failed[:1])
     )
-    in_doubt = [*not_known, gaps, cut, files, damaged, unsure, not_judged, unable, wrong]
+    in_doubt = [*not_known, gaps, cut, files, damaged, untimed, unsure, not_judged, unable, wrong]
     if nothing_judged:  # which says why, so that less is in doubt
         in_doubt = [] if unfit else [gaps, not_judged, wrong]
     doubts, waiting, harmed = _present(in_doubt), _waiting(outcomes, stuck), _harmed(outcomes, places["twice"])

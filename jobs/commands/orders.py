@@ -35,6 +35,10 @@ COLUMNS = {
 """The columns of each list."""
 _REFUSED = [outcome.value for outcome in (Outcome.GIVEN_UP, Outcome.PASSED_BY, Outcome.NEVER_SEEN)]
 _LOOK_FIRST = "The captures lack {}: look into the destination queue first, as an arrival that they lack may be there."
+_SENT_BEFORE = (
+    "By its sender's clock it was sent before the captures begin, so the receiver may have taken it then, and not the "
+    "other one with its number: look into the destination queue first."
+)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a cell begins that a spreadsheet may calculate."""
 _BYTE_ORDER_MARK = "\ufeff"
@@ -76,7 +80,8 @@ def _look_first(few: Few) -> pl.Expr:
     """Returns what to look at before a lost message is sent again: missing bytes may hold an arrival that was accepted.
 
     That is so unless another message has its number, which damaged bytes may seem to be, or a FinalAck says that it did
-    not reach its queue.
+    not reach its queue. Of two messages with one number, one that was sent before the captures begin may have been
+    accepted then.
     """
     whole = few[ENDS.name], few[CAPTURES.name]
     found = find_lacks(*whole)
@@ -85,7 +90,15 @@ def _look_first(few: Few) -> pl.Expr:
     said = {session: _LOOK_FIRST.format(words) for session, words in lacks.items() if words}
     of_session = pl.col("session_id").replace_strict(said, default="", return_dtype=pl.String)
     doubted = [*_REFUSED, *([Outcome.DISPLACED.value] if found.damaged else [])]
-    return pl.when(pl.col("outcome").is_in(doubted)).then(of_session).otherwise(pl.lit(""))
+    is_displaced, begun = pl.col("outcome") == Outcome.DISPLACED.value, few[CAPTURES.name]["first_captured_at"].min()
+    sent_before = is_displaced & (pl.col("sent_at_utc") < pl.lit(begun, pl.Datetime("us", "UTC")).dt.truncate("1s"))
+    return (
+        pl.when(sent_before)
+        .then(pl.lit(_SENT_BEFORE))
+        .when(pl.col("outcome").is_in(doubted))
+        .then(of_session)
+        .otherwise(pl.lit(""))
+    )
 
 
 def _accepted(engine: InProcess, incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:

@@ -56,7 +56,7 @@ _NAMED = 20
 """Captures with something amiss that are named; all are counted."""
 _FITNESS = (
     *("uri", "status", "reason", "segment_count", "to_port_count", "cut_count", "damaged_count", "one_way_count"),
-    *("missing_bytes", "clock_steps"),
+    *("missing_bytes", "clock_steps", "packet_count"),
     *("first_captured_at", "last_captured_at", "ingested_at", "not_judged"),
 )
 _BOOKS = (BOOKS, "balanced")

@@ -50,7 +50,7 @@ _NO_VERSION = 1 << 53
 
 @dataclass(slots=True)
 class _Known:
-    """What a run that holds the publish lock knows of a table's history; nobody else may write."""
+    """Holds what a run that has the publish lock knows of a table's history; nobody else may write."""
 
     commits: list[Commit]
     """Newest first."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from schemas.ingest import CaptureFormat, CaptureReason
 from udfs.arrow.buffers import read_at
 from udfs.capture.files import Fault
-from udfs.capture.records import BILLION, PCAPNG_MAGIC, Chain, Cursor, Interface, search_windows
+from udfs.capture.records import BILLION, NO_TIME, PCAPNG_MAGIC, Chain, Cursor, Interface, search_windows
 
 _MAGICS = {  # first four bytes: byte order, ns for one unit of the fraction, bytes of a record header
     b"\xd4\xc3\xb2\xa1": ("<", 1000, 16),
@@ -159,6 +159,7 @@ def _rows(heads: NDArray[np.int64], fields: NDArray[np.int64], cursor: Cursor) -
     seconds, fraction, captured, _ = fields
     interface = cursor.interfaces[0]
     time_ns = seconds * BILLION + fraction * (BILLION // interface.units_per_second)
+    time_ns[time_ns == 0] = NO_TIME  # as text2pcap and others write it that know none
     link_type = np.full(len(heads), interface.link_type)
     return np.stack([heads + cursor.header_size, captured, time_ns, link_type, np.zeros_like(heads)])
 

@@ -196,6 +196,6 @@ def _packet_row(
     if captured > room:
         return None
     time_ns = interface.offset_s * BILLION + (high << 32 | low) * BILLION // interface.units_per_second
-    if not EARLIEST_NS < time_ns < LATEST_NS:
+    if not (high or low) or not EARLIEST_NS < time_ns < LATEST_NS:
         time_ns = NO_TIME
     return at + 28, captured, time_ns, interface.link_type, clock

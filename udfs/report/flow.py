@@ -67,7 +67,7 @@ _NEEDED = {
     STREAMS: (*("stream_id", "src_ip", "dst_ip", "last_captured_at", "missing_bytes", "mid_stream", "conflict"),),
     ENDS: (
         *("stream_id", "session_id", "sender", "receiver", "receiver_guid", "receiver_by_address"),
-        *("recovered_bytes", "missing_bytes", "copy_of", "receiver_last_ns", "mid_stream"),
+        *("recovered_bytes", "missing_bytes", "copy_of", "last_ns", "receiver_last_ns", "mid_stream"),
     ),
     BOOKS: ("balanced",),
 }

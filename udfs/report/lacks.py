@@ -7,7 +7,7 @@ import polars as pl
 from udfs.capture.names import OF_SERIES
 from udfs.frames.columns import count_if, way_back
 from udfs.replay.words import counted, one_or_many
-from udfs.report.period import broken
+from udfs.report.period import broken, has_no_times
 
 _MANY = 10
 """One in so many streams began before the captures where that is worth telling of all of them."""
@@ -16,9 +16,9 @@ _MANY = 10
 class Lacks(NamedTuple):
     """Counts what captures lack: bytes of streams, and the rest of `broken` captures, which cannot be read in whole.
 
-    `missing_files` are those of `count_missing_files`; what is in `damaged` segments may not be what was sent. Of so
-    many `streams` with bytes, only `one_way` was captured: nothing of their receiver; and `begun` are those that began
-    before the captures.
+    `missing_files` are those of `count_missing_files`; what is in `damaged` segments may not be what was sent; so many
+    captures are `untimed`, as their records have no time. Of so many `streams` with bytes, only `one_way` was captured:
+    nothing of their receiver; and `begun` are those that began before the captures.
     """
 
     missing_bytes: int = 0
@@ -28,6 +28,7 @@ class Lacks(NamedTuple):
     streams: int = 0
     missing_files: int = 0
     damaged: int = 0
+    untimed: int = 0
 
     @property
     def is_one_way(self) -> bool:
@@ -71,14 +72,16 @@ def count_missing_files(captures: pl.DataFrame) -> int:
 
 def _of_captures(captures: pl.DataFrame) -> dict[str, int]:
     damaged = int(captures["damaged_count"].sum())
-    return {"broken": broken(captures), "missing_files": count_missing_files(captures), "damaged": damaged}
+    untimed = captures.filter(has_no_times()).height
+    files = count_missing_files(captures)
+    return {"broken": broken(captures), "missing_files": files, "damaged": damaged, "untimed": untimed}
 
 
 def _of_streams() -> list[pl.Expr]:
     has_bytes = pl.col("recovered_bytes") > 0
     return [
         pl.col("missing_bytes").sum(),
-        count_if(has_bytes & pl.col("receiver_last_ns").is_null()).alias("one_way"),
+        count_if(has_bytes & pl.col("last_ns").is_not_null() & pl.col("receiver_last_ns").is_null()).alias("one_way"),
         count_if(has_bytes & pl.col("mid_stream")).alias("begun"),
         count_if(has_bytes).alias("streams"),
     ]
@@ -92,6 +95,7 @@ def in_words(lacks: Lacks) -> str:
     parts += [f"{counted(lacks.missing_files, 'file')} of their series"] if lacks.missing_files else []
     parts += [f"what cannot be read of {counted(lacks.broken, 'capture')}"] if lacks.broken else []
     parts += [f"what was sent in {counted(lacks.damaged, 'damaged segment')}"] if lacks.damaged else []
+    parts += [f"the times of {counted(lacks.untimed, 'capture')}"] if lacks.untimed else []
     parts += [f"the way back of {lacks.one_way}{of_streams}"] if lacks.one_way else []
     parts += [f"the beginning of {lacks.begun}{of_streams}"] if lacks.begun else []
     *first, last = parts or [""]

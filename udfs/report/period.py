@@ -39,6 +39,11 @@ def is_broken() -> pl.Expr:
     return pl.col("status") != CaptureStatus.OK.value
 
 
+def has_no_times() -> pl.Expr:
+    """Returns whether no record of a capture has a time."""
+    return (pl.col("packet_count") > 0) & pl.col("first_captured_at").is_null()
+
+
 def of_last_run(captures: pl.DataFrame) -> pl.DataFrame:
     """Returns the captures that were read by the last run that brought any."""
     return captures.filter(pl.col("ingested_at") == pl.col("ingested_at").max())

@@ -13,7 +13,7 @@ from udfs.replay.outcomes.counts import NOT_READ, SINCE, sum_if_any
 from udfs.replay.words import one_or_many
 from udfs.report.lacks import NOTHING_LACKS, Lacks, count_missing_files, find_lacks
 from udfs.report.messages import QUEUE
-from udfs.report.period import captured, is_broken, of_last_run
+from udfs.report.period import captured, has_no_times, is_broken, of_last_run
 from udfs.report.rows import Row, Rows
 
 _NAMED = {"senders": "source_queue_managers", "queues": "destination_queues"}
@@ -85,8 +85,9 @@ def lost_by(queues: pl.DataFrame) -> Rows:
 def newest_captures(captures: pl.DataFrame) -> Row:
     """Counts the `captures` of the last run that brought any, and what they hold and lack.
 
-    `not_whole` are those that could not be read, or only in part, `damaged_segments` are as `captures` counts
-    them; `missing_bytes` are those of their connections, `missing_files` those between them (`count_missing_files`).
+    `not_whole` are those that could not be read, or only in part, and `without_messages` those that hold no packet of
+    MSMQ; `damaged_segments` are as `captures` counts them; `missing_bytes` are those of their connections,
+    `missing_files` those between them (`count_missing_files`).
     """
     total = {
         "messages": "message_count",
@@ -99,6 +100,8 @@ def newest_captures(captures: pl.DataFrame) -> Row:
         count().alias("captures"),
         *(pl.col(column).sum().alias(name) for name, column in total.items()),
         count_if(is_broken()).alias("not_whole"),
+        count_if(has_no_times()).alias("without_times"),
+        count_if(pl.col("message_count").fill_null(0) == 0).alias("without_messages"),
     ).row(0, named=True) | {"missing_files": count_missing_files(newest)}
 
 

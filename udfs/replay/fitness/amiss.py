@@ -35,6 +35,8 @@ def _faults(capture: Mapping[str, Any]) -> Iterator[str]:
         yield f"it has only what was sent {way} the MSMQ port, not the other direction"
     if missing:
         yield f"{counted(missing, 'byte')} of its connections {'is' if missing == 1 else 'are'} in no capture"
+    if capture["packet_count"] and capture["first_captured_at"] is None:
+        yield "its records have no time, so nothing tells how long a sender waited or whether it still sends"
     if steps := [step for step in capture["clock_steps"] or () if step["step_ns"] < 0]:
         yield f"its clock steps back {counted(len(steps), 'time')}"
 

@@ -18,8 +18,9 @@ _DUPLICATES = (
     "twice."
 )
 _SEND_AGAIN = (
-    "Look for the lost messages in the sender's transactional dead-letter queue; then have the application send again "
-    "those that still matter: MSMQ will not."
+    "Look for the lost messages in the sender's transactional dead-letter queue, and in its outgoing queue, from where "
+    "it may still send them in vain; then have the application send again those that still matter: the receiver takes "
+    "these no more."
 )
 _NO_ACK = "no acknowledgment in the captures"
 _MAY_BE_THERE = "Do not send them again from the application before the receiver's queue was looked at."
@@ -197,11 +198,11 @@ _SURE = {
         (
             *(Cause.REFUSED_FOR_CAUSE, Cause.NUMBER_REUSED, Cause.CANNOT_CONNECT, Cause.ACKNOWLEDGED_ELSEWHERE),
             *(Cause.CLOSED_BY_RECEIVER, Cause.RECEIVER_REPLACED, Cause.ACKNOWLEDGMENT_FELL),
-            *(Cause.CAPTURE_INCOMPLETE, Cause.NOT_READ),
+            Cause.NOT_READ,
         ),
         CauseIs.SHOWN,
     ),
-    **dict.fromkeys((Cause.NEVER_ANSWERED, Cause.CONTRADICTED, Cause.OTHER), CauseIs.UNKNOWN),
+    **dict.fromkeys((Cause.CAPTURE_INCOMPLETE, Cause.NEVER_ANSWERED, Cause.CONTRADICTED, Cause.OTHER), CauseIs.UNKNOWN),
 }
 """How sure causes are; others are inferred from the rules."""
 
