@@ -24,6 +24,16 @@ def batches(keys: Sequence[tuple[str | None, int | None]], size: int) -> Iterato
         yield pa.RecordBatch.from_pylist(rows[at : at + size], ROWS)
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "Asia/Tokyo"])
+def test_times_are_of_utc_in_a_session_of_any_time_zone(zone: str) -> None:
+    """Spark hands over timestamps with the name of the session's zone, which Databricks calls Etc/UTC."""
+    at = pa.array([0, None], pa.timestamp("us", zone))
+    nested = pa.array([[{"at": 0}], None], pa.list_(pa.struct({"at": at.type})))
+    frame, plain = to_frame(pa.table({"at": at, "nested": nested})), pl.Datetime("us", "UTC")
+    assert dict(frame.schema) == {"at": plain, "nested": pl.List(pl.Struct({"at": plain}))}
+    assert frame["at"].dt.epoch("us").to_list() == [0, None]
+
+
 @pytest.mark.parametrize("size", [1, 3, 20])
 def test_pieces_hold_no_more_rows_than_worth_a_call(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(groups, "_MANY", 4)

@@ -131,7 +131,7 @@ NOWHERE |= {"classes": []}
         # not all is well.
         (
             {Outcome.DELIVERED: 10},
-            {"confirmed": 4, "broken": 1, "failed": ["A could not connect to B."]},
+            {"confirmed": 4, "broken": 1, "failed": ["A could not connect to B.", "A could not connect to C."]},
             (
                 "No loss was seen, but: 1 capture that cannot be read in whole, 6 that no acknowledgment confirms, 1 "
                 "machine that could not connect.\n4 of 10 confirmed by the receiver, 6 inferred from the rules."

@@ -227,7 +227,8 @@ def headline_figures(
     files = Figure(lacks.missing_files, f"missing {one_or_many(lacks.missing_files, 'file', 'files')}", "limits")
     damaged = Figure(lacks.damaged, f"damaged {one_or_many(lacks.damaged, 'segment', 'segments')}", "limits")
     untimed = Figure(lacks.untimed, f"{one_or_many(lacks.untimed, 'capture', 'captures')} without times", "limits")
-    unable = Figure(len(failed), f"{one_or_many(len(failed), 'machine', 'machines')} {_UNABLE}", "findings")
+    clients = len({sentence.partition(" could not ")[0] for sentence in failed})
+    unable = Figure(clients, f"{one_or_many(clients, 'machine', 'machines')} {_UNABLE}", "findings")
     unsure = Figure(by_rules if by_rules > confirmed > 0 else 0, "that no acknowledgment confirms", "sessions")
     nothing_judged = (
         "" if sum(outcomes.values()) or unjudged else unfit or _nothing(passing_through, unread, why, failed[:1])

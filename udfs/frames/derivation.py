@@ -100,8 +100,8 @@ def derives(
 
 
 def to_frame(rows: pa.Table) -> pl.DataFrame:
-    """Returns the rows as a frame, in which a TxSequenceID is a UInt64."""
-    schema = pa.schema([pa.field(one.name, _unsigned(one.type)) for one in rows.schema])
+    """Returns the rows as a frame, in which a TxSequenceID is a UInt64, and times are of UTC in whatever session."""
+    schema = pa.schema([pa.field(one.name, _framed(one.type)) for one in rows.schema])
     frame = pl.from_arrow(rows.cast(schema))
     return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
 
@@ -142,9 +142,15 @@ def _of_table(name: str, frame: pl.DataFrame, made: RowType) -> Iterator[pa.Reco
         yield pa.RecordBatch.from_arrays(columns, schema=made)
 
 
-def _unsigned(of: pa.DataType) -> pa.DataType:
-    """Returns the type with UInt64 in place of a decimal, nested ones among them."""
-    return _nested(of, lambda one: pa.uint64() if pa.types.is_decimal(one) else one)
+def _framed(of: pa.DataType) -> pa.DataType:
+    """Returns the type with UInt64 in place of a decimal, and UTC in place of Spark's time zone, nested ones, too."""
+
+    def framed(one: pa.DataType) -> pa.DataType:
+        if pa.types.is_timestamp(one) and one.tz is not None:
+            return pa.timestamp(one.unit, "UTC")
+        return pa.uint64() if pa.types.is_decimal(one) else one
+
+    return _nested(of, framed)
 
 
 def _held(of: pa.DataType) -> pa.DataType:
