@@ -74,7 +74,7 @@ script("resent_although_accepted", duplicates=INFO, resend_schedule=INFO, never_
     connection(), messages(1), message(30, 1, 0)
 )
 script("resent_and_then_others", nearly="never_answered", duplicates=INFO, resend_schedule=INFO)(
-    connection(lasting=70), messages(1), message(30, 1, 0), message(62, 2, 1)
+    connection(lasting=80), messages(1), message(30, 1, 0), message(72, 2, 1)
 )
 script("same_number_in_the_next_sequence", nearly="duplicates")(
     connection(), message(0, 1, 0), message(30, 1, 0, S + 1)

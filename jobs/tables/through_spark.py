@@ -256,12 +256,14 @@ class ThroughSpark(Warehouse):
 
         That takes no job, but DESCRIBE HISTORY takes as long as a commit.
         """
+        if not self.has(table):
+            return None
         try:
             bool(self.spark.read.option("versionAsOf", _NO_VERSION).table(self.name(table)).schema)
         except AnalysisException as error:
             if (latest := (error.getMessageParameters() or {}).get("latest")) is not None:
                 return int(latest)
-        return self._history(table)[0].version if self.has(table) else None
+        return self._history(table)[0].version
 
     def commits_if_any(self, table: Table) -> Iterable[Commit]:
         return self.commits(table) if self._is_current(table) or self.has(table) else ()
