@@ -16,9 +16,11 @@ from test_outcomes import outcomes_of, said_of
 from tiers import merge_needs
 
 from jobs.engines.in_process import InProcess
-from schemas.replay import FindingKind
+from schemas.replay import ENDS, FindingKind
+from udfs.frames.tables import schema_of
 from udfs.replay.order import copies
 from udfs.replay.order.conversations import Conversations, unite
+from udfs.replay.order.united import with_copies
 
 Row = dict[str, Any]
 SECOND = 1_000_000_000
@@ -90,6 +92,26 @@ def vague(name: str, host: str, numbers: range, scene: Scene, **columns: Any) ->
     scene.begun(name, host, begun=(None, None), **columns)
     for at, number in enumerate(numbers):
         scene.sent(f"{name}>", 100 * at, T0 + number * SECOND, number, name)
+
+
+def test_the_clock_of_the_stream_that_counts_tells_when_its_copies_were() -> None:
+    """A clock that is 40 s ahead makes no sender late; only messages and acknowledgments tell by how much it is."""
+    there = [{"stream_id": one, "connection_id": "a", "last_ns": 9 * SECOND} for one in ("a>", "a<")]
+    times = dict.fromkeys(("first_ns", "last_ns", "receiver_last_ns"), 50 * SECOND)
+    facts = {"connection_id": "b", "mid_stream": False, "recovered_bytes": 1, "missing_bytes": 0, "address": "10.0.0.9"}
+    copied = [
+        {"stream_id": "b>", "copy_of": "a>", "late_ns": 40 * SECOND} | facts | times,
+        {"stream_id": "b<", "copy_of": "a<", "late_ns": None} | facts | times,
+        {"stream_id": "c>", "copy_of": "a>", "late_ns": None} | facts | times | {"connection_id": "c"},
+    ]
+    found = with_copies(pl.DataFrame(there, schema_of(ENDS.arrow)), pl.DataFrame(copied))
+    assert rows(found, "stream_id", "last_ns", "receiver_last_ns") == [
+        ("a<", 9 * SECOND, None),
+        ("a>", 9 * SECOND, None),
+        ("b<", 10 * SECOND, 10 * SECOND),
+        ("b>", 10 * SECOND, 10 * SECOND),
+        ("c>", 50 * SECOND, 50 * SECOND),
+    ]
 
 
 def test_a_copy_of_a_copy_is_one_of_the_stream_that_counts() -> None:
