@@ -55,8 +55,9 @@ class _Known:
     commits: list[Commit]
     """Newest first."""
     written: int = 0
-    """Commits with rows that the run has made since."""
+    """Commits with rows that the run has made since, at most: a MERGE without a row to change makes none."""
     is_current: bool = True
+    """Nothing was written since, as far as this run has to look."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class ThroughSpark(Warehouse):
 
     needs_spark = _clusters = True
     known: dict[str, _Known] = field(default_factory=dict, repr=False, compare=False)
+    """By the table's name; empty where no lock is held."""
 
     @property
     def own_logs(self) -> Mapping[str, str]:
