@@ -98,7 +98,7 @@ class Scope:
         return False
 
     def sent_in_turn(self, slot: Slot, *, only_duplicates: bool) -> bool:
-        """Whether an OrderAck of a later number surely is about this one: not if it was skipped, or sent after that."""
+        """Whether an OrderAck of a later number confirms this number: not if it was skipped, or sent out of turn."""
         of_sequence = [row for row in self.rows if self.slot(row)[0] == slot[0]]
         jumbled = any(row["previous_tx_sequence_number"] >= row["tx_sequence_number"] for row in of_sequence)
         return not (self.skipped(slot) or (only_duplicates and jumbled))

@@ -64,5 +64,5 @@ def _blind(summary: Mapping[str, Any]) -> Iterator[str]:
         yield "no_messages"
     if newest["missing_bytes"] or newest["cut_segments"] or newest["missing_files"]:
         yield "missing_bytes"
-    if newest["not_whole"] or newest["damaged_segments"] or newest.get("without_times"):
+    if newest["not_whole"] or newest["damaged_segments"] or newest["without_times"]:
         yield "unreadable"

@@ -181,15 +181,15 @@ def _what_happened(summary: Mapping[str, Any]) -> list[str]:
     A failed connection from or to a sender of an incident is told there.
     """
     lines, failed = [], list(summary.get("failed_connections", ()))
+    captured_to = summary.get("period", {}).get("last")
     for number, incident in enumerate(summary.get("worst_incidents", ()), 1):
         its_own = [one for one in failed if any(_concerns(one, sender["address"]) for sender in incident["addresses"])]
         failed = [one for one in failed if one not in its_own]
-        captured_to = summary.get("period", {}).get("last")
         first, *more = _lines_of(incident, its_own, _where_listed(summary), captured_to)
         lines += [f"{number}. {first}", *(f"   {line}" for line in more)]
     told = len(summary.get("worst_incidents", ()))
     next_ones = enumerate(summary.get("next_incidents", ()), told + 1)
-    lines += [f"{n}. {_in_one_line(one, summary.get('period', {}).get('last'))}" for n, one in next_ones]
+    lines += [f"{number}. {_in_one_line(one, captured_to)}" for number, one in next_ones]
     alone = (*failed, *summary.get("errors_alone", ()))
     return lines + [printable(one) for one in alone if one not in summary.get("headline", "")]
 
@@ -230,7 +230,7 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str, c
     which = f" ({_labels(incident['labels'])})" if incident.get("labels") else ""
     silent = _before_the_end(ended, captured_to) if incident["ongoing"] is not False else ""
     said = "not known to be over: last seen" if silent and incident["ongoing"] else end[incident["ongoing"]]
-    over = f"{said} {ended or 'at no time known'}{silent}"
+    over = f"{said} {ended or 'at no time known'}{f', {silent}' if silent else ''}"
     lines = [f"{_harm(incident)}{which}, {_machines(incident)}, {_where_and_since(incident)}, {over}"]
     found = [_without_advice(sentence, incident["advice"]) for sentence in incident.get("findings", ())]
     reason, *others = dict.fromkeys([*found[:1], incident["explanation"], *found[1:]])
@@ -260,8 +260,8 @@ def _in_one_line(incident: Mapping[str, Any], captured_to: str | None) -> str:
     """Returns an incident in one line: how many messages, from where to where, since when, why, and where to go."""
     cause, places = incident["cause"].replace("_", " "), ", and to ".join(map(_called, incident["go_to"]))
     go_to = f" Go to {places}." if places else ""
-    silent = _before_the_end(incident["ended_at"], captured_to).removeprefix(",")
-    still = f"not known to be over: last seen{silent}" if silent else "still so when the captures end"
+    silent = _before_the_end(incident["ended_at"], captured_to)
+    still = f"not known to be over: last seen {silent}" if silent else "still so when the captures end"
     goes_on = f", {still}" if incident["ongoing"] else ""
     lack = f" The captures lack {incident['captures_lack']} between the two." if incident.get("captures_lack") else ""
     what = f"{_harm(incident)}, {_machines(incident)}, {_where_and_since(incident)}{goes_on}"
@@ -283,7 +283,7 @@ def _before_the_end(seen: str | None, captured_to: str | None) -> str:
         return ""
     last, end = (datetime.strptime(one, _TIME).replace(tzinfo=UTC) for one in (seen, captured_to))
     minutes = (end - last) // timedelta(minutes=1)
-    return f", {minutes:,} min before the captures end" if minutes > 0 else ""
+    return f"{minutes:,} min before the captures end" if minutes > 0 else ""
 
 
 def is_confirmed(incident: Mapping[str, Any]) -> bool:

@@ -46,6 +46,7 @@ _MORE = "_more"
 _COMMITS = 500
 """The newest commits that are read of a table's history."""
 _NO_VERSION = 1 << 53
+"""A version that no table has."""
 
 
 @dataclass(slots=True)
@@ -253,13 +254,11 @@ class ThroughSpark(Warehouse):
         known.commits, known.written, known.is_current = [*own, *known.commits], 0, True
         return True
 
-    def _newest_version(self, table: Table) -> int | None:
-        """Returns the newest version, which Delta names to who asks for one that is not there; None without a table.
+    def _newest_version(self, table: Table) -> int:
+        """Returns the newest version of a table that is there: Delta names it to who asks for one that is not.
 
         That takes no job, but DESCRIBE HISTORY takes as long as a commit.
         """
-        if not self.has(table):
-            return None
         try:
             bool(self.spark.read.option("versionAsOf", _NO_VERSION).table(self.name(table)).schema)
         except AnalysisException as error:
@@ -271,9 +270,9 @@ class ThroughSpark(Warehouse):
         return self.commits(table) if self._is_current(table) or self.has(table) else ()
 
     def newest_entry(self, table: Table) -> tuple[int, int | None] | None:
-        current = self._is_current(table)
-        version = self.known[table.name].commits[0].version if current else self._newest_version(table)
-        return None if version is None else (version, None)
+        if self._is_current(table):
+            return self.known[table.name].commits[0].version, None
+        return (self._newest_version(table), None) if self.has(table) else None
 
     def _is_current(self, table: Table) -> bool:
         return table.name in self.known and self.known[table.name].is_current

@@ -78,7 +78,7 @@ class Arrival(NamedTuple):
     untaken: bool
     """Whether the receiver's TCP never acknowledged its bytes, though the receiver was seen long after."""
     jumbled: bool
-    """Whether its sequence has a message that names a previous number which is not lower than its own."""
+    """Whether some message of its sequence has a previous number that is not below its number."""
     covered: bool
     """Whether an OrderAck at or after it names its number or a higher one."""
     assumed: bool
