@@ -67,9 +67,9 @@ class InMemory(OnSpark):
         """Replaces the table's rows."""
         self.tables[table.name] = collect(with_columns_of(table, self.as_spark(rows)))
 
-    def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
-        """Replaces the table's rows by those that a function derives."""
-        self.replace(table, self.derive(work, **tables))
+    def replace_by(self, table: Table, work: Work | Derivation, *others: Rows, **tables: Rows) -> None:
+        """Replaces the table's rows by those that a function derives, and others."""
+        self.replace(table, self.union(self.derive(work, **tables), *others))
 
 
 @dataclass(frozen=True)

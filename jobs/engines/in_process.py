@@ -112,6 +112,9 @@ class InProcess:
     def distinct(self, rows: Rows) -> Rows:
         return rows.unique(maintain_order=True)
 
+    def repeated(self, rows: Rows, *columns: str) -> Rows:
+        return rows.group_by(columns, maintain_order=True).len().filter(pl.col("len") > 1).select(columns)
+
     def where(self, rows: Rows, column: str) -> Rows:
         return rows.filter(column)
 
@@ -141,8 +144,8 @@ class InProcess:
     def replace(self, table: Table, rows: Rows) -> None:
         self.tables[table.name] = conform(as_polars(rows), table)
 
-    def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
-        self.replace(table, self.derive(work, **tables))
+    def replace_by(self, table: Table, work: Work | Derivation, *others: Rows, **tables: Rows) -> None:
+        self.replace(table, self.union(self.derive(work, **tables), *others))
 
     def delete(self, table: Table, gone: pl.DataFrame) -> None:
         self.tables[table.name] = as_polars(self.join(self.read(table), gone, gone.columns, "anti"))

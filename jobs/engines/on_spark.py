@@ -6,6 +6,7 @@ from functools import cached_property, partial, reduce, wraps
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import polars as pl
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
@@ -34,7 +35,7 @@ from schemas.table import RowType, Table, row, row_type, spark_schema
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.frames.derivation import ONE, Derivation, Frames, Work, to_frame, untagged
 from udfs.frames.engine import Engine, How, Row
-from udfs.frames.groups import pieces
+from udfs.frames.groups import bunches
 from udfs.frames.rows import Batches, Pass
 from udfs.frames.tables import schema_of
 
@@ -56,6 +57,8 @@ _BUCKETS_OF_A_TASK = 4
 """Spark hands a task all its parcels in one batch, which may not reach 2 GiB."""
 _MOST_BUCKETS = 1_000
 """With more buckets, parcels of a task would have too few rows each."""
+_FRAME_ROWS = 100_000
+"""Rows that a derivation in parts gets at a time: the cost of vectorised steps is per call."""
 _FEW_ROWS = 500_000
 """Rows that are few enough for this process; of more, a derivation without groups is one task."""
 
@@ -149,7 +152,7 @@ class OnSpark:
         if derivation.needs_all:
             needed = {
                 name: self.select(rows, *derivation.columns[name]) if name in derivation.columns else rows
-                for name, rows in tables.items()
+                for name, rows in _chosen(derivation, tables).items()
             }
             few = self._collect_some(needed, _FEW_ROWS)
             if few is not None:
@@ -160,7 +163,7 @@ class OnSpark:
 
     def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> Derived:
         shared = self.collect(**{name: tables[name] for name in derivation.shared})
-        given = {name: rows for name, rows in tables.items() if name not in shared}
+        given = {name: rows for name, rows in _chosen(derivation, tables).items() if name not in shared}
         without_rows = {name: _without_rows(rows) for name, rows in given.items()}
         keys = {tuple(rows.schema[name] for name in derivation.by) for rows in without_rows.values()}
         if len(keys) > 1:  # equal values of other types have other hashes
@@ -244,6 +247,10 @@ class OnSpark:
         return rows.distinct()
 
     @_dispatch_by_backend
+    def repeated(self, rows: Rows, *columns: str) -> Rows:
+        return rows.groupBy(*columns).count().where("count > 1").select(*columns)
+
+    @_dispatch_by_backend
     def where(self, rows: Rows, column: str) -> Rows:
         return rows.where(column)
 
@@ -276,12 +283,13 @@ class OnSpark:
     def replace(self, table: Table, rows: Rows) -> None:
         self.warehouse.replace(table, conform(rows, table) if isinstance(rows, pl.DataFrame) else self.as_spark(rows))
 
-    def replace_by(self, table: Table, work: Work | Derivation, **tables: Rows) -> None:
+    def replace_by(self, table: Table, work: Work | Derivation, *others: Rows, **tables: Rows) -> None:
         derivation = Derivation.of(work)
         if derivation.needs_all or _are_here(tables):
-            self.replace(table, self.derive(derivation, **tables))
-            return
-        self.replace(table, self._derived(derivation, tables).rows().select(f"{ONE}.*"))
+            made = self.derive(derivation, **tables)
+        else:
+            made = self._derived(derivation, tables).rows().select(f"{ONE}.*")
+        self.replace(table, self.union(made, *others) if others else made)
 
     def delete(self, table: Table, gone: Rows) -> None:
         self.warehouse.replace_rows(table, gone, InProcess().table([], table.arrow))
@@ -299,9 +307,18 @@ def _grouped(rows: DataFrame, by: Sequence[str], order: Sequence[str] = ()) -> D
     return rows.repartition(F.xxhash64(*by)).sortWithinPartitions(*by, *order)
 
 
+def _chosen(derivation: Derivation, tables: Mapping[str, Rows]) -> dict[str, Rows]:
+    """Returns the tables, of those on Spark only the rows that a derivation needs; of others, it chooses itself."""
+    on_spark = {name for name, rows in tables.items() if isinstance(rows, DataFrame)}
+    return {
+        name: rows.where(derivation.only[name]) if name in on_spark & derivation.only.keys() else rows
+        for name, rows in tables.items()
+    }
+
+
 def _to_frames(batches: Batches) -> Iterator[pl.DataFrame]:
     """Yields rows as frames."""
-    return map(to_frame, pieces(batches))
+    return (to_frame(pa.Table.from_batches(some)) for some in bunches(batches, len, _FRAME_ROWS))
 
 
 def _named(name: str, batches: Batches) -> Iterator[Frames]:

@@ -76,6 +76,9 @@ class Engine(Protocol[T]):
     def distinct(self, rows: T) -> T:
         """Drops repeated rows."""
 
+    def repeated(self, rows: T, *columns: str) -> T:
+        """Returns the values of these columns that several rows have."""
+
     def join(self, rows: T | pl.DataFrame, other: T | pl.DataFrame, on: Sequence[str], how: How = "inner") -> T:
         """Joins on columns of equal names."""
 
@@ -97,8 +100,8 @@ class Engine(Protocol[T]):
     def replace(self, table: Table, rows: T) -> None:
         """Replaces all rows of a table; columns that the rows lack are null."""
 
-    def replace_by(self, table: Table, work: Work | Derivation, **tables: T | pl.DataFrame) -> None:
-        """Replaces all rows of a table by those that a function makes, which have its columns in its order."""
+    def replace_by(self, table: Table, work: Work | Derivation, *others: T, **tables: T | pl.DataFrame) -> None:
+        """Replaces all rows of a table by those that a function makes, and others; all have just its columns."""
 
     def delete(self, table: Table, gone: T) -> None:
         """Deletes the rows that have the values of one of `gone` in its columns."""

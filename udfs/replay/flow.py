@@ -20,7 +20,8 @@ from udfs.replay.kept import Settled
 from udfs.replay.order.conversations import Conversations
 from udfs.replay.order.inputs import Inputs, pair, read_inputs, watch
 from udfs.replay.outcomes.flow import OutcomeSums, add_up, find_fates, find_transactions
-from udfs.replay.outcomes.history import tell_history
+from udfs.replay.outcomes.history import tell_arrivals, tell_plain, tell_unusual
+from udfs.replay.outcomes.plain import SLOT
 from udfs.replay.outcomes.tallies import merge_tallies, tally
 from udfs.replay.settled.flow import LastReplay, find_settled
 from udfs.replay.settled.resume_points import tally_rows
@@ -65,7 +66,8 @@ def replay(
         of_parts = engine.derive(partial(tally, reading=Reading.LITERAL), verdicts=verdicts)
         tallies = engine.derive(merge_tallies, parts=of_parts)
         sums = add_up(united, inputs, tallies, fates=None, scope=options.scope)
-        _tell_history(united, verdicts)
+        captures, copies = united.sources.captures, united.copies
+        engine.replace_by(MESSAGE_HISTORY, tell_arrivals, verdicts=verdicts, captures=captures, copies=copies)
         for table in CONFORMANT_ONLY:
             engine.replace(table, engine.table([], table.arrow))
     else:
@@ -76,7 +78,7 @@ def replay(
         engine.replace(TRANSACTIONS, find_transactions(engine, verdicts, fates, settled.uses))
         concerned = _explain(united, inputs, settled, in_time, fates, sums["sequences"])
         sums[SEQUENCES.name] = engine.join(sums[SEQUENCES.name], concerned, SEQUENCE, "left")
-        _tell_history(united, verdicts, outcomes=fates.undelivered, slots=fates.unusual_slots, incidents=concerned)
+        _tell_history(united, verdicts, fates, concerned)
     for table in (SEQUENCES, SESSIONS):
         engine.replace(table, sums[table.name])
     if last is None or settled.judged_again is None:
@@ -124,7 +126,18 @@ def _explain(
     return concerned
 
 
-def _tell_history(united: Conversations[T], verdicts: T, **told: T) -> None:
-    """Writes the history of the messages that were judged now; what is `told` of them is as `tell_history` takes it."""
-    captures, copies = united.sources.captures, united.copies
-    united.engine.replace_by(MESSAGE_HISTORY, tell_history, verdicts=verdicts, captures=captures, copies=copies, **told)
+def _tell_history(united: Conversations[T], verdicts: T, fates: OutcomeSums[T], incidents: T) -> None:
+    """Writes the history of the messages that were judged now; `incidents` are rows of INCIDENT_OF."""
+    engine, captures, copies = united.engine, united.sources.captures, united.copies
+    plain, others = (engine.join(verdicts, fates.unusual_slots, SLOT, how) for how in ("anti", "semi"))
+    told = engine.derive(
+        tell_unusual,
+        verdicts=others,
+        captures=captures,
+        copies=copies,
+        outcomes=fates.undelivered,
+        incidents=incidents,
+    )
+    engine.replace_by(
+        MESSAGE_HISTORY, tell_plain, told, verdicts=plain, captures=captures, copies=copies, incidents=incidents
+    )

@@ -164,7 +164,8 @@ def _verdicts_if_any(engine: Engine[Any], since: pl.DataFrame, columns: Sequence
     if not since.height:
         return schema_of(VERDICTS.arrow).to_frame().select(columns)
     denied = engine.derive(not_accepted, outcomes=engine.read(OUTCOMES, *OUTCOMES.key, "outcome"), since=since)
-    return engine.join(engine.read(VERDICTS, *columns), denied, list(OUTCOMES.key), "anti")
+    verdicts = engine.join(engine.read(VERDICTS, *columns), since, ["source_queue_manager"], "semi")
+    return engine.join(verdicts, denied, list(OUTCOMES.key), "anti")
 
 
 def _with_sums(engine: Engine[T], few: Few) -> Few:

@@ -170,18 +170,14 @@ def scopes_below_state(verdicts: pl.DataFrame) -> pl.DataFrame:
     return verdicts.filter(_is_below_state()).select("scope_key").unique()
 
 
-@derives(
-    shared=("asking",),
-    columns={"verdicts": (*_IN_SCOPE, "accepted", "reason", "sent_at", "message_id")},
-    in_parts=True,
-)
-def times_of_sending(verdicts: pl.DataFrame, asking: pl.DataFrame) -> pl.DataFrame:
+@derives(columns={"verdicts": (*_IN_SCOPE, "accepted", "reason", "sent_at", "message_id")}, in_parts=True)
+def times_of_sending(verdicts: pl.DataFrame) -> pl.DataFrame:
     """Returns the places of accepted messages and of those below the state, which `asks`: when they were `sent`.
 
-    That is a number in the order in which the sender sent them. Scopes that are `asking` suffice.
+    That is a number in the order in which the sender sent them.
     """
     is_below = _is_below_state()
-    some = verdicts.filter(pl.col("accepted") | is_below).join(asking, on="scope_key", how="semi")
+    some = verdicts.filter(pl.col("accepted") | is_below)
     return some.select(*_IN_SCOPE, is_below.fill_null(value=False).alias("asks"), sent_order().alias("sent"))
 
 

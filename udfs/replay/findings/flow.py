@@ -113,8 +113,8 @@ def find_on_messages(
 
     `verdicts` are those that were judged now, by clocks that do not step back; a finding may show others.
     """
-    asking = engine.distinct(engine.derive(scopes_below_state, verdicts=fates.unusual))
-    sent = engine.derive(times_of_sending, verdicts=verdicts, asking=asking)
+    asking = engine.expect_few(engine.distinct(engine.derive(scopes_below_state, verdicts=fates.unusual)))
+    sent = engine.derive(times_of_sending, verdicts=engine.join(verdicts, asking, ["scope_key"], "semi"))
     chosen = engine.derive(
         choose_shown,
         unusual=fates.unusual,

@@ -37,6 +37,7 @@ def merge_ages(ages: pl.DataFrame) -> pl.DataFrame:
             *("destination_queue", *_LIMITS),
         ),
     },
+    only={"messages": " OR ".join(f"{name} IS NOT NULL" for name in _LIMITS)},
     in_parts=True,
 )
 def find_expired(messages: pl.DataFrame, ages: pl.DataFrame) -> pl.DataFrame:

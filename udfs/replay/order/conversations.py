@@ -4,10 +4,12 @@ In most nights one look at few rows finds that there is nothing to do.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, NamedTuple
 
 from schemas.table import BOOL, LONG, STRING, row
 from udfs.frames.columns import CAPTURES_OF_PAIR, PLACE
+from udfs.frames.derivation import Work
 from udfs.frames.engine import Engine, T
 from udfs.replay.content import CONTENT
 from udfs.replay.order.apart import find_clocks, undecided
@@ -20,7 +22,16 @@ from udfs.replay.order.clocks import (
     times_of_streams,
     with_steps_undone,
 )
-from udfs.replay.order.copies import alike, likely_streams, not_too_many, number_packets, same_packets
+from udfs.replay.order.copies import (
+    IDENTITY,
+    alike,
+    ends_in_part,
+    ends_of_streams,
+    likely_streams,
+    not_too_many,
+    number_packets,
+    same_packets,
+)
 from udfs.replay.order.coverage import unread_ranges
 from udfs.replay.order.damaged import restored
 from udfs.replay.order.offsets import find_neighbours, find_offsets, find_shared_streams
@@ -231,17 +242,29 @@ def _streams_in_time(united: Conversations[T]) -> T:
 def _with_same_packets(united: Conversations[T], connections: T, vague: T, pairs: T) -> T:
     """Returns the pairs of connections and those that the packets show, of which the beginning of one is not known."""
     engine = united.engine
-    numbered = engine.derive_tables(number_packets, messages=united.messages, acks=united.acks, vague=vague)
-    packets, probes = numbered["packets"], engine.expect_few(numbered["probes"])
-    probed = engine.derive(not_too_many, packets=engine.join(packets, probes, ["packet"], "semi"))
+    ends = engine.derive(ends_of_streams, packets=_numbered(united, ends_in_part, vague, "stream_id"))
+    probes = engine.expect_few(engine.distinct(engine.select(ends, "message_id", "packet")))
+    like_ends = _numbered(united, number_packets, probes, "message_id")
+    probed = engine.derive(not_too_many, packets=engine.join(like_ends, probes, ["packet"], "semi"))
     held = engine.derive(alike, packets=probed, vague=vague)
     likely = engine.expect_few(engine.derive(likely_streams, alike=held, connections=connections))
     if not engine.count(likely):
         return pairs
-    compared = engine.keep(engine.derive(not_too_many, packets=engine.join(packets, likely, ["stream_id"], "semi")))
+    packets = _numbered(united, number_packets, likely, "stream_id")
+    compared = engine.keep(engine.derive(not_too_many, packets=packets))
     same = engine.derive(alike, packets=compared, vague=vague)
     counted = engine.sum_up(compared, ["stream_id"])
     return engine.union(pairs, engine.derive(same_packets, alike=same, counted=counted, connections=connections))
+
+
+def _numbered(united: Conversations[T], number: Work, some: T, on: str) -> T:
+    """Returns the packets with these values in a column, which is not null, as `number_packets` numbers them."""
+    engine, packets = united.engine, {"messages": united.messages, "acks": united.acks}
+    chosen = {
+        kind: engine.join(engine.select(packets[kind], *PLACE, "captured_ns", *columns), some, [on], "semi")
+        for kind, columns in IDENTITY.items()
+    }
+    return engine.union(*(engine.derive(partial(number, kind=kind), packets=rows) for kind, rows in chosen.items()))
 
 
 def _without_copies(united: Conversations[T], copies: T, groups: T) -> tuple[Conversations[T], T]:

@@ -9,9 +9,9 @@ A firewall may draw other sequence numbers. Then the same EstablishConnection an
 it most packets in both directions (`renumbered_copies`); and both connections were captured at one time, by the clocks
 of their captures. A reconnect has another time stamp and, between the same addresses, another port.
 
-Few streams have no known beginning (`vague_streams`). An engine numbers all packets in parts (`number_packets`). Those
-equal to the first or last packet of such a stream lead to the streams that are compared (`likely_streams`), and all
-packets of these decide (`same_packets`).
+Few streams have no known beginning (`vague_streams`). Packets equal to the first or last packet of such a stream
+(`number_packets`) lead to the streams that are compared (`likely_streams`), and all packets of these decide
+(`same_packets`).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ import polars as pl
 
 from schemas.ingest import PacketType
 from udfs.frames.columns import PLACE, count, count_if, null, number_of
-from udfs.frames.derivation import Frames, derives
+from udfs.frames.derivation import derives
 
 WAYS = FORTH, BACK = "forth", "back"
 AHEAD = tuple(f"ahead_{way}" for way in WAYS)
@@ -38,7 +38,7 @@ _SECOND = 1_000_000_000
 _NEAR_S = 1
 """Seconds, rounded down, that are taken for equal if they differ by no more."""
 _HANDSHAKE = ("client", "booted_ms")
-_IDENTITY: dict[str, tuple[str, ...]] = {
+IDENTITY: dict[str, tuple[str, ...]] = {
     "messages": ("message_id", "sent_at", "tx_sequence_id", "tx_sequence_number", "previous_tx_sequence_number"),
     "acks": (
         *("message_id", "ack_type", "source_queue_manager", "tx_sequence_id", "tx_sequence_number"),
@@ -142,25 +142,28 @@ def vague_streams(connections: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(vague.select(stream_id=way) for way in WAYS).drop_nulls()
 
 
-@derives(("stream_id",), ("vague",), {name: (*PLACE, "captured_ns", *columns) for name, columns in _IDENTITY.items()})
-def number_packets(messages: pl.DataFrame, acks: pl.DataFrame, vague: pl.DataFrame) -> Frames:
-    """Returns all `packets`: the place and time of each, and `packet`, a number that only its copies and resends share.
+@derives(in_parts=True)
+def number_packets(packets: pl.DataFrame, *, kind: str) -> pl.DataFrame:
+    """Returns the place and time of each packet, and `packet`, a number that only its copies and resends share.
 
-    An `is_ack` has the identifier that its receiver gave to it alone. `probes` are such numbers: those of the first and
-    the last packet of each of the `vague_streams`.
+    All are of one kind in IDENTITY. An `is_ack` has the identifier that its receiver gave to it alone.
     """
-    tables = {"messages": messages, "acks": acks}
-    packets = pl.concat(
-        tables[name]
-        .select(*PLACE, "captured_ns", *columns, kind=pl.lit(name))
-        .select(*PLACE, "captured_ns", packet=number_of("kind", *columns), is_ack=pl.lit(name == "acks"))
-        for name, columns in _IDENTITY.items()
-    )
-    ends = packets.join(vague, on="stream_id", how="semi").sort("stream_offset", "packet").group_by("stream_id")
-    return {
-        "packets": packets,
-        "probes": pl.concat(ends.agg(end("packet")) for end in (pl.first, pl.last)).select("packet").unique(),
-    }
+    number = number_of("kind", *IDENTITY[kind])
+    numbered = packets.with_columns(kind=pl.lit(kind)).with_columns(packet=number, is_ack=pl.lit(kind == "acks"))
+    return numbered.select(*PLACE, "captured_ns", "message_id", "packet", "is_ack")
+
+
+@derives(in_parts=True)
+def ends_in_part(packets: pl.DataFrame, *, kind: str) -> pl.DataFrame:
+    """Returns the first and the last of some packets of each stream, as `number_packets` does."""
+    return ends_of_streams(number_packets(packets, kind=kind))
+
+
+@derives(("stream_id",))
+def ends_of_streams(packets: pl.DataFrame) -> pl.DataFrame:
+    """Returns the first and the last packet of each stream that have a message ID."""
+    in_order = packets.drop_nulls("message_id").sort("stream_offset", "packet").group_by("stream_id")
+    return pl.concat([in_order.first(), in_order.last()])
 
 
 @derives(("stream_id",))

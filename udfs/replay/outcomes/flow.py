@@ -30,6 +30,8 @@ from udfs.replay.outcomes.summaries import OF_FLOWS, carried_by_stream, summariz
 from udfs.replay.outcomes.transactions import OF_TRANSACTIONS, derive_transactions, with_neighbours
 from udfs.replay.outcomes.unusual import sum_up_verdicts, unusual_arrivals
 
+_OF_FALLEN = ("source_queue_manager", "tx_sequence_id")
+
 
 @dataclass(frozen=True, slots=True)
 class OutcomeSums(Generic[T]):
@@ -97,14 +99,17 @@ def find_fates(
     packets = engine.join(united.sources.packets, cut, ["stream_id"], "semi")
     never_acked = engine.expect_few(engine.derive(cut_packets, streams=cut, packets=packets))
     not_arrived = engine.keep(engine.join(engine.select(verdicts, *SLOT, *PLACE), never_acked, PLACE))
-    twice = engine.derive(accepted_twice, verdicts=verdicts)
+    several = engine.expect_few(engine.keep(engine.repeated(verdicts, *MESSAGE)))
+    twice = engine.derive(accepted_twice, verdicts=engine.join(verdicts, several, MESSAGE, "semi"))
     late = engine.keep(engine.derive(late_arrivals, verdicts=verdicts, watched=watched))
     answered = engine.expect_few(engine.derive(acknowledged_pairs, acks=inputs.acks))
     overdue = engine.derive(acknowledged_no_more, late=late, pairs=answered)
     fallen = engine.expect_few(engine.derive(fallen_acks, acks=inputs.acks))
-    in_vain = engine.keep(engine.derive(acknowledged_in_vain, verdicts=verdicts, fallen=fallen))
-    concerned = (engine.select(rows, *SLOT) for rows in (twice, not_arrived, overdue, in_vain))
-    slots = engine.union(sums["slots"], *concerned)
+    concerned = engine.distinct(engine.select(fallen, *_OF_FALLEN))
+    in_fallen = engine.join(verdicts, concerned, _OF_FALLEN, "semi")
+    in_vain = engine.keep(engine.derive(acknowledged_in_vain, verdicts=in_fallen, fallen=fallen))
+    found_slots = (engine.select(rows, *SLOT) for rows in (twice, not_arrived, overdue, in_vain))
+    slots = engine.union(sums["slots"], *found_slots)
     unusual_slots = engine.expect_few(engine.keep(engine.distinct(slots)))
     unusual = engine.keep(engine.join(engine.select(verdicts, *JUDGED_AS), unusual_slots, SLOT, "semi"))
     seen = engine.derive(last_seen, ends=inputs.ends_with_copies)

@@ -41,43 +41,64 @@ _OF_NUMBERS = (
 )
 
 
+_OF_CAPTURE = ("capture_id", "uri")
+
+
+@derives(SLOT, ("captures", "copies"), {"verdicts": OF_HISTORY, "captures": _OF_CAPTURE})
+def tell_arrivals(verdicts: pl.DataFrame, captures: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of MESSAGE_HISTORY without what became of messages.
+
+    `copies` name streams and the `copy_of` that counts instead.
+    """
+    acknowledged_at = pl.coalesce("acknowledged_at", "any_acknowledged_at")
+    untold = with_receiver(_sum_up(_with_places(verdicts, captures, copies))).with_columns(acknowledged_at)
+    return with_columns_of(MESSAGE_HISTORY, untold)
+
+
 @derives(
     SLOT,
     ("captures", "copies", "incidents"),
     {
         "verdicts": OF_HISTORY,
-        "captures": ("capture_id", "uri"),
+        "captures": _OF_CAPTURE,
         "outcomes": tuple(dict.fromkeys((*_KEY, *_OF_NUMBERS))),
     },
 )
-def tell_history(
+def tell_unusual(
     verdicts: pl.DataFrame,
     captures: pl.DataFrame,
     copies: pl.DataFrame,
-    outcomes: pl.DataFrame | None = None,
-    slots: pl.DataFrame | None = None,
-    incidents: pl.DataFrame | None = None,
+    outcomes: pl.DataFrame,
+    incidents: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Returns rows of MESSAGE_HISTORY.
+    """Returns the rows of MESSAGE_HISTORY of slots in which not all is plain.
 
-    `outcomes` are rows of OUTCOMES with another outcome than delivered, `slots` those in which not all is plain, and
-    `incidents` rows of INCIDENT_OF. `copies` name streams and the `copy_of` that counts instead. Without outcomes, what
-    became of messages is not told.
+    `outcomes` are rows of OUTCOMES with another outcome than delivered, `incidents` rows of INCIDENT_OF.
     """
-    arrivals = _with_places(verdicts, captures, copies)
-    if outcomes is None or slots is None or incidents is None:
-        acknowledged_at = pl.coalesce("acknowledged_at", "any_acknowledged_at")
-        untold = with_receiver(_sum_up(arrivals)).with_columns(acknowledged_at)
-        return with_columns_of(MESSAGE_HISTORY, untold)
     is_message = pl.col("message_id").is_not_null()
     of_messages = outcomes.filter(is_message).select(*_KEY, *_OF_OUTCOME)
     rows = (
-        _of_one_arrival(arrivals.join(slots, on=SLOT, how="anti")),
-        _sum_up(arrivals.join(slots, on=SLOT, how="semi")).join(of_messages, on=_KEY, how="left"),
+        _sum_up(_with_places(verdicts, captures, copies)).join(of_messages, on=_KEY, how="left"),
         outcomes.filter(~is_message).select(*_OF_NUMBERS),
     )
-    told = with_receiver(pl.concat(rows, how="diagonal")).join(incidents, on=SEQUENCE, how="left")
-    return with_columns_of(MESSAGE_HISTORY, _with_fates(told))
+    return _told(_with_fates(pl.concat(rows, how="diagonal")), incidents)
+
+
+@derives(
+    shared=("captures", "copies", "incidents"),
+    columns={"verdicts": OF_HISTORY, "captures": _OF_CAPTURE},
+    in_parts=True,
+)
+def tell_plain(
+    verdicts: pl.DataFrame, captures: pl.DataFrame, copies: pl.DataFrame, incidents: pl.DataFrame
+) -> pl.DataFrame:
+    """Returns the rows of MESSAGE_HISTORY of plain messages: each arrived once, was accepted, and was delivered."""
+    return _told(_of_one_arrival(_with_places(verdicts, captures, copies)), incidents)
+
+
+def _told(rows: pl.DataFrame, incidents: pl.DataFrame) -> pl.DataFrame:
+    """Returns histories as rows of MESSAGE_HISTORY, with the incidents that they are part of."""
+    return with_columns_of(MESSAGE_HISTORY, with_receiver(rows).join(incidents, on=SEQUENCE, how="left"))
 
 
 def _with_places(verdicts: pl.DataFrame, captures: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
@@ -92,7 +113,7 @@ def _with_places(verdicts: pl.DataFrame, captures: pl.DataFrame, copies: pl.Data
 
 
 def _of_one_arrival(arrivals: pl.DataFrame) -> pl.DataFrame:
-    """Returns the history of messages that arrived once and were accepted, without what became of them."""
+    """Returns the history of messages that arrived once, were accepted, and were delivered."""
     return arrivals.select(
         *_KEY,
         *_SAME,
@@ -105,6 +126,11 @@ def _of_one_arrival(arrivals: pl.DataFrame) -> pl.DataFrame:
         numbers=pl.lit(1, pl.Int64),
         first_seen_at="captured_at",
         last_seen_at="captured_at",
+        decided_at="captured_at",
+        outcome=pl.lit(Outcome.DELIVERED.value),
+        fate=pl.lit(Fate.DELIVERED.value),
+        lost=pl.lit(value=False),
+        stuck=pl.lit(value=False),
     )
 
 

@@ -26,6 +26,8 @@ _OF_ACCEPTED = (*SLOT, *MESSAGE, "stream_id", "session_id", "accepted", "assumed
 _SEGMENTS_OF = (("sender", "last_ns"), ("receiver", "receiver_last_ns"))
 """Columns of ENDS: a queue manager, and when its last packet or segment was captured on that stream."""
 _CONTESTED = NEGATIVE_CLASS | QUEUED_CLASS
+IS_LATE = f"(acknowledged_at IS NULL OR ack_latency_ms > {LATEST_ORDER_ACK_MS})"
+"""Whether an arrival was acknowledged later than the timers allow, or never, in SQL."""
 
 
 def rests_on_assumption() -> pl.Expr:
@@ -50,11 +52,6 @@ def is_plain() -> pl.Expr:
         & (pl.col("evidence") != Evidence.CONTRADICTED.value)
         & (final & _CONTESTED == QUEUED_CLASS)
     )
-
-
-def is_late() -> pl.Expr:
-    """Returns whether an arrival was acknowledged later than the timers allow, or never."""
-    return pl.col("acknowledged_at").is_null() | (pl.col("ack_latency_ms") > LATEST_ORDER_ACK_MS)
 
 
 @derives(in_parts=True)
@@ -96,7 +93,7 @@ def accepted_twice(verdicts: pl.DataFrame) -> pl.DataFrame:
     """Returns slot and MESSAGE of what was accepted more than once, over all scopes that accepted it.
 
     Verdicts on an assumed state aside. And, with `elsewhere`, of what a scope refused and another one accepted, or may
-    have accepted.
+    have accepted. `verdicts` are those on messages that arrived more than once.
     """
     firm = verdicts.filter("accepted", ~rests_on_assumption())
     twice = _by_two_receivers(firm.filter(pl.struct(MESSAGE).is_duplicated())).select(*SLOT, *MESSAGE)

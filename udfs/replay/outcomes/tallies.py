@@ -8,7 +8,7 @@ import polars as pl
 from schemas.replay import Reading, Verdict
 from udfs.frames.columns import as_numbers, sent_order, signed
 from udfs.frames.derivation import derives
-from udfs.replay.outcomes.plain import TALLIED, is_late
+from udfs.replay.outcomes.plain import IS_LATE, TALLIED
 
 _NAMES = ("scope_key", "source_queue_manager", "session_id", "stream_id")
 _KEY = ("scope_key", "source_queue_manager", "tx_sequence_id", "session_id", "stream_id")
@@ -53,7 +53,7 @@ def _of_one_message(reading: Reading) -> dict[str, pl.Expr]:
         **{name: one.fill_null(value=False).cast(pl.Int64) for name, one in is_counted.items()},
         "expired": pl.when(counted).then("gap_size").otherwise(0),
         "acknowledged": (accepted & pl.col("acknowledged_at").is_not_null()).fill_null(value=False).cast(pl.Int64),
-        "late": (accepted & is_late()).fill_null(value=False).cast(pl.Int64),
+        "late": (accepted & pl.sql_expr(IS_LATE)).fill_null(value=False).cast(pl.Int64),
         "first_number": number,
         "last_number": number,
         "last_accepted_number": pl.when(accepted).then(number),
