@@ -163,6 +163,7 @@ OUTCOMES = Table(
         ),
         Column("arrivals", LONG, "Times that it arrived, as in verdicts.", nullable=False),
         Column("refusals", LONG, "Times that it was refused, as a duplicate or out of order.", nullable=False),
+        Column("sent_at", TIMESTAMP, "SentTime, by its sender's clock, UTC; null for a number never seen."),
         Column("first_seen_at", TIMESTAMP, "Time of the first arrival, UTC; null for a number never seen."),
         Column("last_seen_at", TIMESTAMP, "Time of the last arrival, UTC; null for a number never seen."),
         Column("accepted_at", TIMESTAMP, "Time of the arrival that was accepted, UTC; null for none."),

@@ -190,6 +190,7 @@ SEEN = {"newest_captures": NEWEST, "new_captures": 1, "verdicts": {"in_order": 9
         ({"unjudged": 1}, ["anything"], ["unknown"]),
         ({"severities": {"error": 1, "warning": 2}}, ["anything"], ["error"]),
         ({"failed_connections": ["10.0.0.2 could not connect."]}, ["anything"], ["cannot_connect"]),
+        ({"findings": {"repeated_order_ack": 1}}, ["anything"], ["repeated_order_ack"]),
         ({"newest_captures": NEWEST | {"without_times": 1}}, ["anything"], ["unreadable"]),
         ({"new_captures": 0}, ["no_new_captures"], ["no_new_captures"]),
         ({"verdicts": {}}, ["no_messages"], ["no_messages"]),

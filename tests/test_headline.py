@@ -9,7 +9,8 @@ from jobs.cli.config import DEFAULTS
 from jobs.cli.errors import UsageError
 from jobs.cli.names import Names
 from jobs.commands import page
-from jobs.commands.headline import UNCONFIRMED, Way, certainties, headline, headline_figures
+from jobs.commands.headline import UNCONFIRMED, headline
+from jobs.commands.headline_figures import Way, certainties, headline_figures
 from jobs.engines.in_process import InProcess
 from schemas.incidents import Cause
 from schemas.outcomes import Outcome
@@ -26,7 +27,7 @@ NOWHERE: dict[str, Any] = {
     f"{what}{part}": value
     for what in PLACED
     for part, value in {"": 0, "_since_ns": None, "_queue": None, "_in_queue": 0, "_queues": 0}.items()
-} | dict.fromkeys(("resent", "silent", "twice", "undecided", "by_clocks"), 0)
+} | dict.fromkeys(("resent", "silent", "twice", "undecided", "by_clocks", "early"), 0)
 NOWHERE |= {"classes": []}
 
 
@@ -42,6 +43,32 @@ NOWHERE |= {"classes": []}
             ),
         ),
         ({Outcome.NEVER_SEEN: 1}, {}, f"1 message was lost: 1 {NEVER_SEEN}."),
+        # Before the captures, the receiver may have taken what it refuses now.
+        (
+            {Outcome.PASSED_BY: 26},
+            {"early": 23},
+            (
+                f"26 messages were lost: 26 {PASSED_BY}. 23 of them were sent before the captures begin, and may have "
+                "been taken then: look into the queue before sending again."
+            ),
+        ),
+        # The receiver says that it has them, and its sender does not hear it.
+        (
+            {Outcome.DELIVERED: 11},
+            {"confirmed": 11, "unheard": 1},
+            (
+                "Nothing was lost, but: 1 sequence sent again and again although its receiver acknowledged it.\n11 of "
+                "11 confirmed by the receiver."
+            ),
+        ),
+        (
+            {Outcome.DELIVERED: 1},
+            {"confirmed": 1, "missing_bytes": 1448, "cut": 3},
+            (
+                "No loss was seen, but: 1,448 missing bytes (3 segments cut short: capture whole frames, tcpdump -s "
+                "0).\n1 of 1 confirmed by the receiver."
+            ),
+        ),
         (
             {Outcome.DELIVERED: 10, Outcome.DELIVERED_TWICE: 1},
             {"confirmed": 11, "twice": 1},
@@ -249,8 +276,8 @@ NOWHERE |= {"classes": []}
             {},
             {"unjudged": 4},
             (
-                "No loss was seen, but: 4 transactional messages not judged (no packet names their receiver, which may "
-                "only pass them on: capture connections from their beginning)."
+                "No loss was seen, but: 4 arrivals of transactional messages not judged (no packet names their "
+                "receiver, which may only pass them on: capture connections from their beginning)."
             ),
         ),
         # What the receiver waits for is no loss, and not all is well.
@@ -309,7 +336,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
         for part, value in {"": figures.get(what, 0), "_queue": "Q", "_in_queue": 1, "_queues": 1}.items()
     }
     places |= {"undecided": figures.get("undecided", 0), "classes": figures.get("classes", [])}
-    places |= {name: figures.get(name, 0) for name in ("by_clocks", "resent", "silent", "twice")}
+    places |= {name: figures.get(name, 0) for name in ("by_clocks", "resent", "silent", "twice", "early")}
     doubts = {
         name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors", "confirmed")
     }
@@ -318,7 +345,7 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
     not_read, since_ns = (figures.get(name) for name in ("not_read", "not_read_since_ns"))
     read = {"not_read": not_read, "not_read_since_ns": since_ns, "unfit": figures.get("unfit", "")}
     read |= {"failed": figures.get("failed", ()), "why": figures.get("why", "")}
-    read |= {"silences": figures.get("silences", {})}
+    read |= {"silences": figures.get("silences", {}), "unheard": figures.get("unheard", 0)}
     assert headline(headline_figures(counts, places, {}, NO_WAYS, Names(), shown=shown, **read, **doubts)) == said
 
 
@@ -388,7 +415,7 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
         "21 messages were lost since 2026-03-03 08:24:26 UTC, from 10.20.0.2 (South) to 10.0.0.1, 13 of them to "
         f"Orders (Q): 21 {DISPLACED}. 2 messages are stuck, from 3 senders to 10.0.0.1, to a queue "
         "that is not named, and still at the end of the captures. "
-        "Go to 10.20.0.123, then to 10.20.0.2 (South, sender), then to 10.20.0.4 (sender) and 1 more machine.\n"
+        "Go to 10.20.0.123 first; the incidents name 3 more machines.\n"
         "None of 3 confirmed by the receiver. Also: 3 pending (2 of them stuck)."
     )
 

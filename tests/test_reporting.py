@@ -226,6 +226,8 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         lost,
         lost | {"destination_queue": "b", "first_seen_at": SINCE},
         lost | {"destination_queue": None, "numbers": 1},
+        {"lost": True, "numbers": 1, "outcome": Outcome.PASSED_BY, "sent_at": BEFORE, "destination_queue": "b"},
+        {"lost": False, "numbers": 1, "outcome": Outcome.DELIVERED_AFTER_REFUSAL, "sent_at": BEFORE},
         {"outcome": Outcome.REFUSED_FOR_CAUSE, "lost": True, "numbers": 1, "final_ack_class": 0x8004}
         | {"destination_queue": "d"},
         {"stuck": True, "numbers": 1, "first_seen_at": BEFORE},
@@ -241,12 +243,12 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         stuck=False,
     )
     since, before = (int(at.timestamp()) * NS for at in (SINCE, BEFORE))
-    queues = messages.harm_by_queue(rows, until_ns=since)
+    queues = messages.harm_by_queue(rows, begun_ns=since, until_ns=since)
     assert messages.places(queues) == {
-        "lost": 6,
+        "lost": 7,
         "lost_since_ns": since,
         "lost_queue": "b",
-        "lost_in_queue": 2,
+        "lost_in_queue": 3,
         "lost_queues": 4,
         "stuck": 1,
         "stuck_since_ns": before,
@@ -278,10 +280,11 @@ def test_places_are_since_when_and_where_messages_are_lost_stuck_or_never_acknow
         "resent": 1,
         "silent": 1,
         "twice": 1,
+        "early": 1,
         "classes": [0x8004],
     }
     by_queue = [(row["lost"], row["destination_queue"]) for row in summary.lost_by(queues)]
-    assert by_queue == [(2, "a"), (2, "b"), (1, None)]
+    assert by_queue == [(3, "b"), (2, "a"), (1, None)]
 
 
 def test_each_cause_has_the_messages_that_it_kept_from_being_acknowledged() -> None:

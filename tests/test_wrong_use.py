@@ -108,6 +108,17 @@ def test_a_summary_that_cannot_be_printed_is_a_sentence(tmp_path: Path) -> None:
     assert "The run is done, but its summary cannot be printed: [Errno 28] No space left" in done.stderr
 
 
+def test_a_reader_that_has_read_enough_changes_no_exit_code(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "jobs.main", "simulate", "--messages", "1", "--out", str(tmp_path / "out")]
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writes)
+    assert done.returncode == 0
+    assert "cannot be printed" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
 def test_captures_that_cannot_be_written_are_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file"
     file.touch()

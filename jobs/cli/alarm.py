@@ -32,7 +32,7 @@ def found_words(summary: Mapping[str, Any]) -> set[str]:
 
 
 def _anything(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what a person has to see: what is not fine, who cannot connect, errors, and what the run could not see.
+    """Yields what a person has to see: what is not fine, who cannot connect or hear, errors, and what nobody could see.
 
     A verdict `unknown` alone is none: there is one wherever captures begin, and an acknowledgment may still tell that
     its message was delivered.
@@ -42,6 +42,8 @@ def _anything(summary: Mapping[str, Any]) -> Iterator[str]:
         yield "unknown"
     if summary.get("failed_connections"):
         yield FindingKind.CANNOT_CONNECT.value
+    if summary.get("findings", {}).get(FindingKind.REPEATED_ORDER_ACK):
+        yield FindingKind.REPEATED_ORDER_ACK.value
     if summary.get("severities", {}).get(Severity.ERROR):
         yield str(Severity.ERROR)
     yield from _blind(summary)

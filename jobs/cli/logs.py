@@ -95,13 +95,14 @@ def print_result(text: str, what: str = "The result") -> None:
 
 @contextmanager
 def give_up_stdout(what: str) -> Iterator[None]:
-    """Leaves stdout alone once it cannot be written.
+    """Leaves stdout alone once it cannot be written, or its reader has read enough, as `head` does.
 
     Raises:
-        JobError: it cannot; the sentence begins with `what`.
+        JobError: it cannot be written; the sentence begins with `what`.
     """
     try:
         yield
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail again at the end
-        raise JobError(f"{what} cannot be printed: {error}.") from error
+        if not isinstance(error, BrokenPipeError):
+            raise JobError(f"{what} cannot be printed: {error}.") from error

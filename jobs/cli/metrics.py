@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from jobs.cli.alarm import matched
 from jobs.cli.config import ANYTHING, OF_CAPTURES, OF_MESSAGES
+from jobs.cli.logs import printable
 from jobs.cli.text_files import write_text
 from schemas.incidents import IncidentOutcome
 from schemas.ingest import CaptureStatus
@@ -16,7 +17,8 @@ from schemas.outcomes import NOT_KNOWN, Outcome
 from schemas.replay import FindingKind, Severity
 
 PREFIX = "msmq_replay_"
-_ALARMS = (*OF_MESSAGES, FindingKind.CANNOT_CONNECT.value, str(Severity.ERROR), *OF_CAPTURES)
+_KINDS = (FindingKind.CANNOT_CONNECT.value, FindingKind.REPEATED_ORDER_ACK.value)
+_ALARMS = (*OF_MESSAGES, *_KINDS, str(Severity.ERROR), *OF_CAPTURES)
 _TIME = "%Y-%m-%d %H:%M:%S UTC"
 
 Summary = Mapping[str, Any]
@@ -60,9 +62,9 @@ def _lines(metric: Metric, summary: Summary) -> Iterator[str]:
 
 
 def _escaped(value: str) -> str:
-    """Returns the value of a label so that it ends neither its quotes nor its line."""
-    text = value.encode("utf-8", "replace").decode()
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    """Returns the value of a label so that it ends neither its quotes nor its line, and that a terminal can show."""
+    text = printable(value.encode("utf-8", "replace").decode())
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _figure(*path: str) -> Callable[[Summary], Iterable[Sample]]:
@@ -180,7 +182,7 @@ METRICS = (
     Metric("unknown_messages", "Messages of which the captures do not tell.", _unknown),
     Metric(
         "unjudged_messages",
-        "Other messages that were not judged: no packet names their receiver.",
+        "Arrivals of other messages, which were not judged: no packet names their receiver.",
         _figure("unjudged"),
     ),
     Metric("confirmed_messages", "Delivered messages that an acknowledgment confirms.", _figure("confirmed")),

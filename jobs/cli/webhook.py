@@ -28,7 +28,7 @@ FIELDS = {
     "lost": "Messages that are lost.",
     "stuck": "Messages that are refused again and again.",
     "unacknowledged": "Messages that their receiver never acknowledged.",
-    "unjudged": "Other messages that were not judged: no packet names their receiver.",
+    "unjudged": "Arrivals of other messages, which were not judged: no packet names their receiver.",
     "confirmed": "Delivered messages that an acknowledgment confirms.",
     "unconfirmed": "Other messages that were accepted, wait or are in doubt.",
     "outcomes": "Messages by outcome.",

@@ -20,7 +20,8 @@ from schemas.replay import ENDS
 from udfs.frames.columns import PLACE
 from udfs.report.flow import COPIES, Few, arrivals_accepted_since, read_few
 from udfs.report.lacks import find_lacks, in_words, lacks_of_sessions
-from udfs.report.messages import first_own, with_address
+from udfs.report.messages import first_own, may_be_earlier, with_address
+from udfs.report.period import captured
 
 SEND_AGAIN, CHECK_ACCEPTED = "send_again", "check_accepted"
 """Names of the files, without what ends them."""
@@ -36,9 +37,10 @@ COLUMNS = {
 _REFUSED = [outcome.value for outcome in (Outcome.GIVEN_UP, Outcome.PASSED_BY, Outcome.NEVER_SEEN)]
 _LOOK_FIRST = "The captures lack {}: look into the destination queue first, as an arrival that they lack may be there."
 _SENT_BEFORE = (
-    "By its sender's clock it was sent before the captures begin, so the receiver may have taken it then, and not the "
-    "other one with its number: look into the destination queue first."
+    "By its sender's clock it was sent before the captures begin, so the receiver may have taken it then{}: look into "
+    "the destination queue first."
 )
+_NOT_THE_OTHER = ", and not the other one with its number"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a cell begins that a spreadsheet may calculate."""
 _BYTE_ORDER_MARK = "\ufeff"
@@ -80,8 +82,7 @@ def _look_first(few: Few) -> pl.Expr:
     """Returns what to look at before a lost message is sent again: missing bytes may hold an arrival that was accepted.
 
     That is so unless another message has its number, which damaged bytes may seem to be, or a FinalAck says that it did
-    not reach its queue. Of two messages with one number, one that was sent before the captures begin may have been
-    accepted then.
+    not reach its queue. One that was sent before the captures begin may have been accepted then.
     """
     whole = few[ENDS.name], few[CAPTURES.name]
     found = find_lacks(*whole)
@@ -90,11 +91,12 @@ def _look_first(few: Few) -> pl.Expr:
     said = {session: _LOOK_FIRST.format(words) for session, words in lacks.items() if words}
     of_session = pl.col("session_id").replace_strict(said, default="", return_dtype=pl.String)
     doubted = [*_REFUSED, *([Outcome.DISPLACED.value] if found.damaged else [])]
-    is_displaced, begun = pl.col("outcome") == Outcome.DISPLACED.value, few[CAPTURES.name]["first_captured_at"].min()
-    sent_before = is_displaced & (pl.col("sent_at_utc") < pl.lit(begun, pl.Datetime("us", "UTC")).dt.truncate("1s"))
+    may_be_there = may_be_earlier(captured(few[CAPTURES.name])[0])
     return (
-        pl.when(sent_before)
-        .then(pl.lit(_SENT_BEFORE))
+        pl.when(may_be_there & (pl.col("outcome") == Outcome.DISPLACED.value))
+        .then(pl.lit(_SENT_BEFORE.format(_NOT_THE_OTHER)))
+        .when(may_be_there)
+        .then(pl.lit(_SENT_BEFORE.format("")))
         .when(pl.col("outcome").is_in(doubted))
         .then(of_session)
         .otherwise(pl.lit(""))

@@ -8,14 +8,15 @@ import polars as pl
 from jobs.cli.config import ALL, LAST, Config, parse_time
 from jobs.cli.errors import UsageError
 from jobs.cli.names import Names
-from jobs.commands.headline import NOT_TOLD, WAITS, headline_figures, nothing_lost
+from jobs.commands.headline import NOT_TOLD, WAITS, nothing_lost
+from jobs.commands.headline_figures import headline_figures
 from jobs.report_page import arrange
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import FindingKind
 from udfs.frames.engine import Engine, T
 from udfs.replay.fitness.amiss import cut_short
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
-from udfs.report.findings import errors_alone, found_alone
+from udfs.report.findings import errors_alone, found_alone, unheard
 from udfs.report.flow import REPORTED, collect, read_few, why_nothing_judged
 from udfs.report.period import begin_of_last_run
 from udfs.report.summary import unread_frames
@@ -49,6 +50,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         apart=len(errors_alone(few["findings"])),
         silences=rows["silences"],
         failed=failed,
+        unheard=unheard(few["findings"]),
     )
     return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,

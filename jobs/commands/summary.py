@@ -6,14 +6,8 @@ from typing import Any
 import polars as pl
 
 from jobs.cli.names import Names
-from jobs.commands.headline import (
-    NOT_TOLD,
-    TO_CONFIRM,
-    certainties,
-    headline,
-    headline_figures,
-    second,
-)
+from jobs.commands.headline import NOT_TOLD, headline
+from jobs.commands.headline_figures import TO_CONFIRM, certainties, headline_figures, second
 from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, MESSAGES
@@ -28,7 +22,7 @@ from udfs.replay.fitness.nothing import why_nothing
 from udfs.replay.incidents.advice import certainty_of, certainty_of_cause
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.replay.words import one_or_many
-from udfs.report.findings import SENTENCES, errors_alone, found_alone, sentences_by_incident
+from udfs.report.findings import SENTENCES, errors_alone, found_alone, sentences_by_incident, unheard
 from udfs.report.flow import COPIES, SUMMARIZED, accepted_since, queues_with_harm, read_few, why_nothing_judged
 from udfs.report.incidents import (
     causes_of_silence,
@@ -113,7 +107,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         }
         return untold | newest
     shown = shown_by(few["captures"], few["stream_ends"], sums)
-    queues = queues_with_harm(engine, engine.read(OUTCOMES, *OF_HARM), shown.last_ns)
+    queues = queues_with_harm(engine, engine.read(OUTCOMES, *OF_HARM), shown.first_ns, shown.last_ns)
     where = places(queues)
     by_severity: dict[str, dict[str, int]] = {severity: {} for severity in SEVERITIES}
     for one in kinds_by_severity(few["findings"]):
@@ -144,6 +138,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         why="" if is_judged else why_nothing_judged(engine, captures, has_failed=bool(failed)),
         silences=causes_of_silence(incidents),
         failed=failed,
+        unheard=unheard(few["findings"]),
     )
     found = sentences_by_incident(few["findings"], incidents)
     told = [one["incident_id"] for one in worst]

@@ -78,6 +78,15 @@ def found_alone(findings: pl.DataFrame, kind: FindingKind, *, notes: bool = Fals
     return _alone(findings.filter(pl.col("kind") == kind.value, is_told))
 
 
+def unheard(findings: pl.DataFrame) -> int:
+    """Returns how many sequences are sent again and again although their receiver acknowledges them each time.
+
+    Of a stuck sequence, the receiver repeats its OrderAck, too; that finding is a warning.
+    """
+    is_note = pl.col("severity") == Severity.INFO.value
+    return findings.filter(pl.col("kind") == FindingKind.REPEATED_ORDER_ACK.value, is_note).height
+
+
 def errors_alone(findings: pl.DataFrame) -> list[str]:
     """Returns what findings say that are errors and part of no incident; those of `found_alone` are left out."""
     is_error = pl.col("severity") == Severity.ERROR.value

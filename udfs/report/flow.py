@@ -122,7 +122,8 @@ def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Seque
     tops = listed(tables, chosen, sums, _first_accepted(engine, chosen.incidents, few[COPIES]))
     shown = tops | _drawn(engine, recent, few, tops["sessions"]) | _proofs(engine, few, tops)
     harm = engine.join(engine.read(OUTCOMES, *SEQUENCE, *OF_HARM), sequences, SEQUENCE, "semi")
-    queues = queues_with_harm(engine, harm, captured(chosen.captures)[1])
+    until_ns = captured(chosen.captures)[1]
+    queues = queues_with_harm(engine, harm, captured(few["captures"])[0], until_ns)
     found = figures(tables, chosen, queues, accepted_since(engine, chosen.incidents, few[COPIES]))
     told = pl.concat([tops["incidents"], tops["earlier"]])
     proof = {"proof": prove(engine, told, few["findings"]), "missing": missing_messages(engine, told)}
@@ -133,9 +134,9 @@ def _trend(engine: Engine[T], captures: pl.DataFrame) -> Rows:
     return trend(captures, engine.gather(harm_by_day, outcomes=engine.read(OUTCOMES, *OF_TREND))[ONE])
 
 
-def queues_with_harm(engine: Engine[T], outcomes: T, until_ns: int | None) -> pl.DataFrame:
-    """Returns rows of `harm_by_queue`, of captures that end then."""
-    return engine.gather(partial(harm_by_queue, until_ns=until_ns), outcomes=outcomes)[ONE]
+def queues_with_harm(engine: Engine[T], outcomes: T, begun_ns: int | None, until_ns: int | None) -> pl.DataFrame:
+    """Returns rows of `harm_by_queue`, of captures that begin and end then."""
+    return engine.gather(partial(harm_by_queue, begun_ns=begun_ns, until_ns=until_ns), outcomes=outcomes)[ONE]
 
 
 def accepted_since(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:

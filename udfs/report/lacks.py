@@ -18,7 +18,7 @@ class Lacks(NamedTuple):
 
     `missing_files` are those of `count_missing_files`; what is in `damaged` segments may not be what was sent; so many
     captures are `untimed`, as their records have no time. Of so many `streams` with bytes, only `one_way` was captured:
-    nothing of their receiver; and `begun` are those that began before the captures.
+    nothing of their receiver; and `begun` are those that began before the captures. So many segments are `cut` short.
     """
 
     missing_bytes: int = 0
@@ -29,6 +29,7 @@ class Lacks(NamedTuple):
     missing_files: int = 0
     damaged: int = 0
     untimed: int = 0
+    cut: int = 0
 
     @property
     def is_one_way(self) -> bool:
@@ -74,7 +75,8 @@ def _of_captures(captures: pl.DataFrame) -> dict[str, int]:
     damaged = int(captures["damaged_count"].sum())
     untimed = captures.filter(has_no_times()).height
     files = count_missing_files(captures)
-    return {"broken": broken(captures), "missing_files": files, "damaged": damaged, "untimed": untimed}
+    cut = int(captures["cut_count"].sum())
+    return {"broken": broken(captures), "missing_files": files, "damaged": damaged, "untimed": untimed, "cut": cut}
 
 
 def _of_streams() -> list[pl.Expr]:

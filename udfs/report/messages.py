@@ -22,6 +22,7 @@ from udfs.frames.derivation import derives
 from udfs.frames.tables import schema_of
 from udfs.replay.order.united import on_counting_streams
 from udfs.replay.outcomes.counts import has_outcome
+from udfs.replay.words import NS
 from udfs.report.incidents import HARM
 from udfs.report.rows import Row, first_of, place_in, with_nanoseconds
 
@@ -50,10 +51,11 @@ ACCEPTED = "accepted"
 QUEUE = ["source_queue_manager", "destination_queue"]
 OF_HARM = (
     *(*QUEUE, "message_id", "content_hash", "stuck", "lost", "outcome", "numbers", "first_seen_at", "next_resend_at"),
-    *("contenders", "final_ack_class"),
+    *("contenders", "final_ack_class", "sent_at"),
 )
 """Columns of OUTCOMES that `harm_by_queue` needs."""
-_SUMS = ("resent", "silent", "twice", "by_clocks")
+_SUMS = ("resent", "silent", "twice", "by_clocks", "early")
+_REFUSED = (Outcome.DISPLACED, Outcome.GIVEN_UP, Outcome.PASSED_BY)
 _MACHINE = ["source_queue_manager", "address"]
 _NOT_ACCEPTED = (Shows.REFUSED.value, Shows.DUPLICATE.value, Shows.NOT_JUDGED.value)
 _WITNESS = schema_of(OUTCOMES.arrow)["witness"]
@@ -76,7 +78,7 @@ def with_fate(verdicts: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
 
 
 @derives(tuple(QUEUE), columns={"outcomes": OF_HARM})
-def harm_by_queue(outcomes: pl.DataFrame, *, until_ns: int | None) -> pl.DataFrame:
+def harm_by_queue(outcomes: pl.DataFrame, *, begun_ns: int | None, until_ns: int | None) -> pl.DataFrame:
     """Returns per sender and queue how many messages each of PLACED counts, and since when (`…_since`).
 
     Awaited messages are `pending`, too, and contradicted ones `unknown`.
@@ -84,8 +86,9 @@ def harm_by_queue(outcomes: pl.DataFrame, *, until_ns: int | None) -> pl.DataFra
     `resent` counts the unacknowledged ones that their sender still sends when the captures end, at `until_ns`, and
     `silent` those that it would have sent again by then and did not, nor anything else. `twice` counts the messages
     that were delivered twice, each once, `undecided` those that were lost although nothing tells which, and `by_clocks`
-    the messages whose outcome depends on clocks that nothing compares. `classes` are those of the FinalAcks that say
-    why messages were refused.
+    the messages whose outcome depends on clocks that nothing compares. `early` counts the lost messages that may have
+    been delivered before the captures begin, at `begun_ns`. `classes` are those of the FinalAcks that say why messages
+    were refused.
     """
     next_ns = nanoseconds(pl.col("next_resend_at"))
     is_still_sent = pl.lit(True) if until_ns is None else next_ns >= until_ns - LATEST_ORDER_ACK_NS
@@ -100,9 +103,21 @@ def harm_by_queue(outcomes: pl.DataFrame, *, until_ns: int | None) -> pl.DataFra
         twice.n_unique().cast(pl.Int64).alias("twice"),
         undecided().alias("undecided"),
         count_if(pl.col("contenders").is_not_null()).alias("by_clocks"),
+        count_if(may_be_earlier(begun_ns)).alias("early"),
         pl.col("final_ack_class").filter(has_outcome([Outcome.REFUSED_FOR_CAUSE])).unique().alias("classes"),
         *(pl.col("first_seen_at").filter(name).min().alias(f"{name}_since") for name in PLACED),
     )
+
+
+def may_be_earlier(begun_ns: int | None) -> pl.Expr:
+    """Returns whether a message that was refused may have been accepted before the captures begin, at `begun_ns`.
+
+    By its sender's clock it was sent before; so an arrival before those that were captured may have been accepted.
+    """
+    if begun_ns is None:
+        return pl.lit(value=False)
+    was_sent = nanoseconds(pl.col("sent_at")) < begun_ns // NS * NS
+    return has_outcome(_REFUSED) & was_sent.fill_null(value=False)
 
 
 def places(queues: pl.DataFrame) -> Row:

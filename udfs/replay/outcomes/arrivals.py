@@ -57,6 +57,8 @@ class Arrival(NamedTuple):
     session_id: str
     destination_queue: str | None
     label: str | None
+    sent_us: int | None
+    """Its SentTime, by its sender's clock."""
     captured_us: int | None
     accepted: bool | None
     verdict: str

@@ -142,6 +142,7 @@ def _message_row(message: Message) -> Row:
         "arrivals": len(message.arrivals),
         "refusals": refusals,
         "contenders": contenders,
+        "sent_at": first.sent_us,
         "first_seen_at": min(seen, default=None),
         "last_seen_at": max(seen, default=None),
         "accepted_at": min((us for us in accepted if us is not None), default=None),
@@ -171,7 +172,7 @@ def _why_unacknowledged(message: Message) -> str:
         first, last, next_one = (
             utc(_EPOCH + timedelta(microseconds=us)) for us in (min(times), max(times), message.next_resend_us)
         )
-        sent = f": it was sent {len(times)} times from {first} to {last}, and is sent again by {next_one}"
+        sent = f": it was sent {len(times)} times from {first} to {last}, and is due again by {next_one}"
         return sent + _untaken(message)
     if message.never_taken:
         return ", and its TCP did not acknowledge the bytes either, so it never arrived"

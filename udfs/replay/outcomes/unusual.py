@@ -72,6 +72,7 @@ def _arrivals(
         pl.col("tx_sequence_number").alias("number"),
         pl.col("previous_tx_sequence_number").alias("previous"),
         *_COPIED,
+        pl.col("sent_at").dt.timestamp("us").alias("sent_us"),
         pl.col("captured_at").dt.timestamp("us").alias("captured_us"),
         pl.col("covered_at").is_not_null().alias("covered"),
         are_in(some, on_closed).alias("cut_off"),
