@@ -115,8 +115,8 @@ class InProcess:
     def repeated(self, rows: Rows, *columns: str) -> Rows:
         return rows.group_by(columns, maintain_order=True).len().filter(pl.col("len") > 1).select(columns)
 
-    def where(self, rows: Rows, column: str) -> Rows:
-        return rows.filter(column)
+    def where(self, rows: Rows, condition: str) -> Rows:
+        return rows.filter(pl.sql_expr(condition))
 
     def join(self, rows: Rows, other: Rows, on: Sequence[str], how: How = "inner") -> Rows:
         rows, other = _alike(rows, other)

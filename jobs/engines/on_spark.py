@@ -152,7 +152,7 @@ class OnSpark:
         if derivation.needs_all:
             needed = {
                 name: self.select(rows, *derivation.columns[name]) if name in derivation.columns else rows
-                for name, rows in _chosen(derivation, tables).items()
+                for name, rows in tables.items()
             }
             few = self._collect_some(needed, _FEW_ROWS)
             if few is not None:
@@ -163,7 +163,7 @@ class OnSpark:
 
     def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> Derived:
         shared = self.collect(**{name: tables[name] for name in derivation.shared})
-        given = {name: rows for name, rows in _chosen(derivation, tables).items() if name not in shared}
+        given = {name: rows for name, rows in tables.items() if name not in shared}
         without_rows = {name: _without_rows(rows) for name, rows in given.items()}
         keys = {tuple(rows.schema[name] for name in derivation.by) for rows in without_rows.values()}
         if len(keys) > 1:  # equal values of other types have other hashes
@@ -251,8 +251,8 @@ class OnSpark:
         return rows.groupBy(*columns).count().where("count > 1").select(*columns)
 
     @_dispatch_by_backend
-    def where(self, rows: Rows, column: str) -> Rows:
-        return rows.where(column)
+    def where(self, rows: Rows, condition: str) -> Rows:
+        return rows.where(condition)
 
     @_dispatch_by_backend
     def join(self, rows: Rows, other: Rows, on: Sequence[str], how: How = "inner") -> Rows:
@@ -305,15 +305,6 @@ def _grouped(rows: DataFrame, by: Sequence[str], order: Sequence[str] = ()) -> D
     # Not by the columns themselves: Spark 4.1 leaves that out above a union whose sides were joined by them, and then
     # may coalesce the partitions of the two sides differently, so that rows of one group part.
     return rows.repartition(F.xxhash64(*by)).sortWithinPartitions(*by, *order)
-
-
-def _chosen(derivation: Derivation, tables: Mapping[str, Rows]) -> dict[str, Rows]:
-    """Returns the tables, of those on Spark only the rows that a derivation needs; of others, it chooses itself."""
-    on_spark = {name for name, rows in tables.items() if isinstance(rows, DataFrame)}
-    return {
-        name: rows.where(derivation.only[name]) if name in on_spark & derivation.only.keys() else rows
-        for name, rows in tables.items()
-    }
 
 
 def _to_frames(batches: Batches) -> Iterator[pl.DataFrame]:

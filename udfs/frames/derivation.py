@@ -36,15 +36,14 @@ class Derivation(NamedTuple):
     Without `by`, a call gets all rows or, `in_parts`, some rows of the only table that is not `shared`, any of them.
     With `by`, all frames have these columns, and a call gets all rows of one or of many groups, which have the same
     values there, in no order. The frames of `shared` are few rows, of which every call gets all. Of a table in
-    `columns` it needs only those; of one in `only`, the rows for which this condition on them holds, in the SQL that
-    Spark and Polars share. Of frames without rows it makes frames without rows, which have the right columns and types.
+    `columns` it needs only those. Of frames without rows it makes frames without rows, which have the right columns
+    and types.
     """
 
     work: Work
     by: Sequence[str] = ()
     shared: Sequence[str] = ()
     columns: Mapping[str, Sequence[str]] = {}
-    only: Mapping[str, str] = {}
     in_parts: bool = False
 
     @classmethod
@@ -66,8 +65,7 @@ class Derivation(NamedTuple):
         return {ONE: made} if isinstance(made, pl.DataFrame) else made
 
     def needed(self, name: str, rows: Frame) -> Frame:
-        """Returns the rows and columns of a table that it needs."""
-        rows = rows.filter(pl.sql_expr(self.only[name])) if name in self.only else rows
+        """Returns the columns of a table that it needs."""
         return rows.select(self.columns[name]) if name in self.columns else rows
 
     def made(self, **tables: pl.DataFrame) -> RowType:
@@ -89,14 +87,13 @@ def derives(
     by: Sequence[str] = (),
     shared: Sequence[str] = (),
     columns: Mapping[str, Sequence[str]] | None = None,
-    only: Mapping[str, str] | None = None,
     *,
     in_parts: bool = False,
 ) -> Callable[[W], W]:
     """Declares how a function derives tables, as in `Derivation`; without that, a call gets all rows of all tables."""
 
     def declare(work: W) -> W:
-        _DECLARED[work] = Derivation(work, by, shared, columns or {}, only or {}, in_parts)
+        _DECLARED[work] = Derivation(work, by, shared, columns or {}, in_parts)
         return work
 
     return declare

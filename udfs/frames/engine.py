@@ -82,8 +82,8 @@ class Engine(Protocol[T]):
     def join(self, rows: T | pl.DataFrame, other: T | pl.DataFrame, on: Sequence[str], how: How = "inner") -> T:
         """Joins on columns of equal names."""
 
-    def where(self, rows: T, column: str) -> T:
-        """Returns the rows in which a BOOLEAN column is true."""
+    def where(self, rows: T, condition: str) -> T:
+        """Returns the rows for which a condition holds, in the SQL that Spark and Polars share."""
 
     def sum_up(self, rows: T, by: Sequence[str], *columns: str) -> T:
         """Returns how many rows there are (`count`) per values of the columns `by`, and the sums of these columns."""

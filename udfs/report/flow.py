@@ -30,13 +30,12 @@ from udfs.report.messages import (
     ACCEPTED_AT,
     OF_HARM,
     SHOWN,
-    accepted_arrivals,
     conflicts,
-    count_accepted,
     first_accepted,
     harm_by_queue,
     merge_accepted,
     not_accepted,
+    with_address,
 )
 from udfs.report.page import (
     WITNESSES,
@@ -141,32 +140,30 @@ def queues_with_harm(engine: Engine[T], outcomes: T, begun_ns: int | None, until
 
 def accepted_since(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns, by address, how many messages were accepted of senders since they used numbers again."""
-    since = conflicts(incidents)
-    verdicts = _verdicts_if_any(engine, since, ACCEPTED_AT)
-    return engine.gather(count_accepted, verdicts=verdicts, since=since, copies=copies)[ONE]
+    counted = engine.sum_up(_accepted(engine, conflicts(incidents), ACCEPTED_AT), ["source_queue_manager", "stream_id"])
+    counts = with_address(engine.collect(rows=counted)["rows"], copies)
+    return counts.group_by("source_queue_manager", "address").agg(pl.sum("count").alias("messages"))
 
 
 def arrivals_accepted_since(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> T:
     """Returns the arrivals that `accepted_since` counts, with their `address`."""
-    since = conflicts(incidents)
-    verdicts = _verdicts_if_any(engine, since, SHOWN)
-    return engine.derive(accepted_arrivals, verdicts=verdicts, since=since, copies=copies)
+    return engine.derive(with_address, rows=_accepted(engine, conflicts(incidents), SHOWN), copies=copies)
 
 
 def _first_accepted(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns the first of the messages that `accepted_since` counts."""
-    since = conflicts(incidents)
-    firsts = engine.derive(first_accepted, verdicts=_verdicts_if_any(engine, since, SHOWN), since=since, copies=copies)
+    firsts = engine.derive(first_accepted, accepted=_accepted(engine, conflicts(incidents), SHOWN), copies=copies)
     return engine.gather(merge_accepted, accepted=firsts)[ONE]
 
 
-def _verdicts_if_any(engine: Engine[Any], since: pl.DataFrame, columns: Sequence[str]) -> Any:
-    """Returns columns of the verdicts on messages that may count as accepted if there are conflicts; else no rows."""
+def _accepted(engine: Engine[Any], since: pl.DataFrame, columns: Sequence[str]) -> Any:
+    """Returns columns of the arrivals that count as accepted `since` the conflicts of their sender began."""
     if not since.height:
         return schema_of(VERDICTS.arrow).to_frame().select(columns)
     denied = engine.derive(not_accepted, outcomes=engine.read(OUTCOMES, *OUTCOMES.key, "outcome"), since=since)
-    verdicts = engine.join(engine.read(VERDICTS, *columns), since, ["source_queue_manager"], "semi")
-    return engine.join(verdicts, denied, list(OUTCOMES.key), "anti")
+    verdicts = engine.join(engine.read(VERDICTS, *columns), since, ["source_queue_manager"])
+    accepted = engine.select(engine.where(verdicts, "accepted AND captured_at >= since"), *columns)
+    return engine.join(accepted, denied, list(OUTCOMES.key), "anti")
 
 
 def _with_sums(engine: Engine[T], few: Few) -> Few:

@@ -12,7 +12,6 @@ from udfs.frames.columns import (
     PLACE,
     SEQUENCE,
     address_of_stream,
-    count,
     count_if,
     nanoseconds,
     tx_sequence,
@@ -61,7 +60,7 @@ _NOT_ACCEPTED = (Shows.REFUSED.value, Shows.DUPLICATE.value, Shows.NOT_JUDGED.va
 _WITNESS = schema_of(OUTCOMES.arrow)["witness"]
 _IN_TIME = ("captured_at", *OUTCOMES.key)
 ACCEPTED_AT = (*OUTCOMES.key, "stream_id", "captured_at", "accepted")
-"""Columns of VERDICTS that `count_accepted` needs."""
+"""Columns of VERDICTS that tell which arrivals were accepted since a time."""
 SHOWN = (*dict.fromkeys((*ACCEPTED_AT, *PLACE)), "session_id", "destination_queue", "label")
 """Columns of VERDICTS that the list ACCEPTED needs."""
 
@@ -198,28 +197,16 @@ def not_accepted(outcomes: pl.DataFrame, since: pl.DataFrame) -> pl.DataFrame:
     return denied.join(since, on="source_queue_manager", how="semi").select(OUTCOMES.key)
 
 
+@derives(shared=("copies",), in_parts=True)
 def with_address(rows: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Adds the `address` that each row comes from, on the stream that counts; `copies` are streams captured twice."""
     return rows.with_columns(on_counting_streams(rows, copies).select(address_of_stream().alias("address")))
 
 
-@derives(shared=("since", "copies"), in_parts=True)
-def accepted_arrivals(verdicts: pl.DataFrame, since: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """Returns the arrivals that were accepted since the `conflicts` of their sender began, with their `address`."""
-    late = verdicts.filter("accepted").join(since, on="source_queue_manager")
-    return with_address(late.filter(pl.col("captured_at") >= pl.col("since")), copies)
-
-
-@derives(shared=("since", "copies"), in_parts=True)
-def count_accepted(verdicts: pl.DataFrame, since: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """Returns how many messages of some verdicts were accepted since the `conflicts` of their sender, by `address`."""
-    return accepted_arrivals(verdicts, since, copies).group_by(_MACHINE).agg(count().alias("messages"))
-
-
-@derives(shared=("since", "copies"), in_parts=True)
-def first_accepted(verdicts: pl.DataFrame, since: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """Returns the first messages that `count_accepted` counts, of each `address` as many as a list may hold."""
-    return merge_accepted(accepted_arrivals(verdicts, since, copies).drop("accepted", "since"))
+@derives(shared=("copies",), in_parts=True)
+def first_accepted(accepted: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """Returns the first of some accepted arrivals, of each `address` as many as a list may hold."""
+    return merge_accepted(with_address(accepted, copies))
 
 
 @derives(_MACHINE)
@@ -231,7 +218,7 @@ def merge_accepted(accepted: pl.DataFrame) -> pl.DataFrame:
 def accepted_by_sender(incidents: pl.DataFrame, counts: pl.DataFrame) -> dict[str, Row]:
     """Returns of each sender `since_ns`, when its `conflicts` began, and the `messages` accepted since, by address.
 
-    `counts` are those of `count_accepted`.
+    `counts` are `messages` by _MACHINE.
     """
     since = with_nanoseconds(conflicts(incidents), since_ns="since")
     found: dict[str, Row] = {sender: {"since_ns": ns, "messages": {}} for sender, ns in since.iter_rows()}

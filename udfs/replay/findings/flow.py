@@ -42,6 +42,7 @@ from udfs.replay.findings.receivers import (
     window_stalled,
 )
 from udfs.replay.findings.senders import (
+    HAS_LIMIT,
     SENT,
     broken_transactions,
     expired_by_stream,
@@ -198,6 +199,6 @@ def find_by_facts(
 def _not_accepted(engine: Engine[T], messages: T, verdicts: T) -> T:
     """Returns the messages that had expired and were not accepted."""
     ages = engine.derive(merge_ages, ages=engine.derive(least_ages, messages=messages))
-    expired = engine.expect_few(engine.derive(find_expired, messages=messages, ages=ages))
+    expired = engine.expect_few(engine.derive(find_expired, messages=engine.where(messages, HAS_LIMIT), ages=ages))
     accepted = engine.select(engine.where(verdicts, "accepted"), "message_id")
     return engine.join(expired, engine.join(accepted, expired, ["message_id"], "semi"), ["message_id"], "anti")

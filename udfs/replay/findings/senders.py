@@ -8,6 +8,8 @@ from udfs.frames.derivation import Frames, derives
 from udfs.replay.words import NS
 
 _LIMITS = ("time_to_reach_queue", "time_to_be_received")
+HAS_LIMIT = " OR ".join(f"{name} IS NOT NULL" for name in _LIMITS)
+"""Whether a message can expire, in SQL."""
 _CAPTURED_S, _SENT_S = pl.col("captured_ns") // NS, pl.col("sent_at").dt.timestamp("us") // 1_000_000
 _SENDER = "source_queue_manager"
 _OF_EXPIRED = ("captured_ns", "captured_at", "key", "age_s", *_LIMITS)
@@ -37,7 +39,6 @@ def merge_ages(ages: pl.DataFrame) -> pl.DataFrame:
             *("destination_queue", *_LIMITS),
         ),
     },
-    only={"messages": " OR ".join(f"{name} IS NOT NULL" for name in _LIMITS)},
     in_parts=True,
 )
 def find_expired(messages: pl.DataFrame, ages: pl.DataFrame) -> pl.DataFrame:

@@ -24,7 +24,7 @@ from udfs.replay.outcomes.missing_acks import (
     fallen_acks,
     late_arrivals,
 )
-from udfs.replay.outcomes.plain import JUDGED_AS, SLOT, accepted_twice, cut_packets, cut_streams, last_seen
+from udfs.replay.outcomes.plain import IS_LATE, JUDGED_AS, SLOT, accepted_twice, cut_packets, cut_streams, last_seen
 from udfs.replay.outcomes.slots import explain_slots
 from udfs.replay.outcomes.summaries import OF_FLOWS, carried_by_stream, summarize_sequences, summarize_sessions
 from udfs.replay.outcomes.transactions import OF_TRANSACTIONS, derive_transactions, with_neighbours
@@ -99,9 +99,11 @@ def find_fates(
     packets = engine.join(united.sources.packets, cut, ["stream_id"], "semi")
     never_acked = engine.expect_few(engine.derive(cut_packets, streams=cut, packets=packets))
     not_arrived = engine.keep(engine.join(engine.select(verdicts, *SLOT, *PLACE), never_acked, PLACE))
-    several = engine.expect_few(engine.keep(engine.repeated(verdicts, *MESSAGE)))
-    twice = engine.derive(accepted_twice, verdicts=engine.join(verdicts, several, MESSAGE, "semi"))
-    late = engine.keep(engine.derive(late_arrivals, verdicts=verdicts, watched=watched))
+    several = engine.expect_few(engine.keep(engine.repeated(verdicts, "content_hash")))  # tells most messages apart
+    twice = engine.derive(accepted_twice, verdicts=engine.join(verdicts, several, ["content_hash"], "semi"))
+    late = engine.keep(
+        engine.derive(late_arrivals, late=engine.where(verdicts, f"accepted AND {IS_LATE}"), watched=watched)
+    )
     answered = engine.expect_few(engine.derive(acknowledged_pairs, acks=inputs.acks))
     overdue = engine.derive(acknowledged_no_more, late=late, pairs=answered)
     fallen = engine.expect_few(engine.derive(fallen_acks, acks=inputs.acks))

@@ -10,7 +10,7 @@ from udfs.replay.content import MESSAGE
 from udfs.replay.order.acks import select_order_acks
 from udfs.replay.order.scopes import SENDER_THERE
 from udfs.replay.order.watched import is_overdue
-from udfs.replay.outcomes.plain import IS_LATE, SLOT, with_receiver
+from udfs.replay.outcomes.plain import SLOT, with_receiver
 
 LOOKED_AT = (
     *(*SLOT, *MESSAGE, "session_id", "destination_queue", *PLACE, "captured_ns", "sent_at", "replay_order"),
@@ -23,20 +23,15 @@ _OF_LATE = (*SLOT, *PLACE, "source_queue_manager", "session_id", "captured_ns", 
 _OF_VERDICT = (*SLOT, *PLACE, "source_queue_manager", "session_id", "captured_ns", "accepted")
 
 
-@derives(
-    shared=("watched",),
-    columns={"verdicts": LOOKED_AT},
-    only={"verdicts": f"accepted AND {IS_LATE}"},  # of few, the session is looked for
-    in_parts=True,
-)
-def late_arrivals(verdicts: pl.DataFrame, watched: pl.DataFrame) -> pl.DataFrame:
+@derives(shared=("watched",), columns={"late": LOOKED_AT}, in_parts=True)
+def late_arrivals(late: pl.DataFrame, watched: pl.DataFrame) -> pl.DataFrame:
     """Returns some accepted messages whose acknowledgment was late, or is missing and would have been seen.
 
-    `watched` are the rows of `watched_sessions`.
+    `late` are some accepted messages for which IS_LATE holds, `watched` the rows of `watched_sessions`.
     """
     acknowledged = pl.col("acknowledged_at").is_not_null()
     is_due = acknowledged | is_overdue()
-    return verdicts.join(watched, on=SENDER_THERE).filter(pl.col("answers_whole") & is_due).select(LOOKED_AT)
+    return late.join(watched, on=SENDER_THERE).filter(pl.col("answers_whole") & is_due).select(LOOKED_AT)
 
 
 @derives(ACK_PAIR)

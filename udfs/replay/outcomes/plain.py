@@ -93,7 +93,7 @@ def accepted_twice(verdicts: pl.DataFrame) -> pl.DataFrame:
     """Returns slot and MESSAGE of what was accepted more than once, over all scopes that accepted it.
 
     Verdicts on an assumed state aside. And, with `elsewhere`, of what a scope refused and another one accepted, or may
-    have accepted. `verdicts` are those on messages that arrived more than once.
+    have accepted. `verdicts` are those at least on messages that arrived more than once.
     """
     firm = verdicts.filter("accepted", ~rests_on_assumption())
     twice = _by_two_receivers(firm.filter(pl.struct(MESSAGE).is_duplicated())).select(*SLOT, *MESSAGE)
