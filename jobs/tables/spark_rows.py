@@ -16,7 +16,7 @@ from udfs.frames.derivation import to_arrow, to_frame
 
 NO_GLOB = "__globPaths__"
 """Spark's option under which a path is taken literally, even with an asterisk or a bracket."""
-MOST_ROWS = 100_000
+MOST_ROWS = 250_000
 """Rows of some hundred bytes that a broadcast join may send to each task."""
 _RELIABLE = "spark.checkpoint.dir"
 _REFUSAL = re.compile("not.?supported|unsupported|not.?implemented|not.?available", re.IGNORECASE)
