@@ -112,9 +112,6 @@ class InProcess:
     def distinct(self, rows: Rows) -> Rows:
         return rows.unique(maintain_order=True)
 
-    def repeated(self, rows: Rows, *columns: str) -> Rows:
-        return rows.group_by(columns, maintain_order=True).len().filter(pl.col("len") > 1).select(columns)
-
     def where(self, rows: Rows, condition: str) -> Rows:
         return rows.filter(pl.sql_expr(condition))
 

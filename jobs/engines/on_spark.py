@@ -247,10 +247,6 @@ class OnSpark:
         return rows.distinct()
 
     @_dispatch_by_backend
-    def repeated(self, rows: Rows, *columns: str) -> Rows:
-        return rows.groupBy(*columns).count().where("count > 1").select(*columns)
-
-    @_dispatch_by_backend
     def where(self, rows: Rows, condition: str) -> Rows:
         return rows.where(condition)
 

@@ -76,9 +76,6 @@ class Engine(Protocol[T]):
     def distinct(self, rows: T) -> T:
         """Drops repeated rows."""
 
-    def repeated(self, rows: T, *columns: str) -> T:
-        """Returns the values of these columns that several rows have."""
-
     def join(self, rows: T | pl.DataFrame, other: T | pl.DataFrame, on: Sequence[str], how: How = "inner") -> T:
         """Joins on columns of equal names."""
 

@@ -99,7 +99,8 @@ def find_fates(
     packets = engine.join(united.sources.packets, cut, ["stream_id"], "semi")
     never_acked = engine.expect_few(engine.derive(cut_packets, streams=cut, packets=packets))
     not_arrived = engine.keep(engine.join(engine.select(verdicts, *SLOT, *PLACE), never_acked, PLACE))
-    several = engine.expect_few(engine.keep(engine.repeated(verdicts, "content_hash")))  # tells most messages apart
+    several = engine.where(engine.sum_up(verdicts, ["content_hash"]), "count > 1")
+    several = engine.expect_few(engine.keep(engine.select(several, "content_hash")))
     twice = engine.derive(accepted_twice, verdicts=engine.join(verdicts, several, ["content_hash"], "semi"))
     late = engine.keep(
         engine.derive(late_arrivals, late=engine.where(verdicts, f"accepted AND {IS_LATE}"), watched=watched)
