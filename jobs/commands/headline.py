@@ -15,7 +15,6 @@ UNCONFIRMED = (
     "queue, or a capture of the way back, can tell whether they arrived."
 )
 """Explains to a reader that no message is confirmed."""
-_EARLY = "{} {} sent before the captures begin, and may have been taken then: look into the queue before sending again."
 
 
 def headline(figures: Figures) -> str:
@@ -30,7 +29,7 @@ def headline(figures: Figures) -> str:
         were = one_or_many(lost, "message was", "messages were")
         said.append(f"{lost:,} {were} lost{figures.lost_where}: {_list(figures.split)}.")
     if figures.early:
-        said.append(_EARLY.format(f"{figures.early:,} of them", one_or_many(figures.early, "was", "were")))
+        said.append(figures.early)
     if stuck:
         are = one_or_many(stuck, "message is", "messages are")
         said.append(f"{stuck:,} {are} stuck{figures.stuck_where}, and still at the end of the captures.")

@@ -73,8 +73,8 @@ class Figures(NamedTuple):
     beside: list[Figure]
     harmed: list[Figure]
     """Messages that were delivered twice or not read, where nothing worse is to be told."""
-    early: int
-    """Messages among the lost ones that may have been delivered before the captures begin."""
+    early: str
+    """Says how many of the lost ones may have been delivered before the captures begin."""
     lost_where: str
     """Since when, from where to where and to which queue, in the words of `where`."""
     stuck_where: str
@@ -254,7 +254,7 @@ def headline_figures(
         waiting=[] if is_bad else waiting,
         beside=_present([*also, *([] if is_fine else harmed), *beside]),
         harmed=harmed if is_fine else [],
-        early=places["early"],
+        early=_early(places["early"]),
         lost_where=at["lost"],
         stuck_where=at["stuck"],
         unacknowledged_where=at["unacknowledged"],
@@ -286,6 +286,13 @@ def _lost(outcomes: Mapping[str, int], classes: Iterable[int]) -> list[Figure]:
     if reasons := "; ".join(dict.fromkeys(map(reason_of, classes))):
         words[Outcome.REFUSED_FOR_CAUSE] += f" ({reasons})"
     return _present(Figure(outcomes.get(outcome, 0), words[outcome], "lost", outcome) for outcome in LOST)
+
+
+def _early(messages: int) -> str:
+    """Returns that so many of the lost messages may have been delivered before the captures begin."""
+    were = f"{messages:,} of them {one_or_many(messages, 'was', 'were')}"
+    taken = "sent before the captures begin, and may have been taken then: look into the queue before sending again"
+    return f"{were} {taken}." if messages else ""
 
 
 def _waiting(outcomes: Mapping[str, int], stuck: int) -> list[Figure]:

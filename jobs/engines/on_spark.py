@@ -285,7 +285,7 @@ class OnSpark:
             made = self.derive(derivation, **tables)
         else:
             made = self._derived(derivation, tables).rows().select(f"{ONE}.*")
-        self.replace(table, self.union(made, *others) if others else made)
+        self.replace(table, self.union(made, *others))
 
     def delete(self, table: Table, gone: Rows) -> None:
         self.warehouse.replace_rows(table, gone, InProcess().table([], table.arrow))

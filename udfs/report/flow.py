@@ -121,8 +121,8 @@ def collect(engine: Engine[T], few: Few, since: datetime | None, sessions: Seque
     tops = listed(tables, chosen, sums, _first_accepted(engine, chosen.incidents, few[COPIES]))
     shown = tops | _drawn(engine, recent, few, tops["sessions"]) | _proofs(engine, few, tops)
     harm = engine.join(engine.read(OUTCOMES, *SEQUENCE, *OF_HARM), sequences, SEQUENCE, "semi")
-    until_ns = captured(chosen.captures)[1]
-    queues = queues_with_harm(engine, harm, captured(few["captures"])[0], until_ns)
+    begun_ns, until_ns = captured(few["captures"])[0], captured(chosen.captures)[1]
+    queues = queues_with_harm(engine, harm, begun_ns, until_ns)
     found = figures(tables, chosen, queues, accepted_since(engine, chosen.incidents, few[COPIES]))
     told = pl.concat([tops["incidents"], tops["earlier"]])
     proof = {"proof": prove(engine, told, few["findings"]), "missing": missing_messages(engine, told)}
@@ -139,10 +139,9 @@ def queues_with_harm(engine: Engine[T], outcomes: T, begun_ns: int | None, until
 
 
 def accepted_since(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
-    """Returns, by address, how many messages were accepted of senders since they used numbers again."""
+    """Returns how many `messages` were accepted of senders since they used numbers again, with their `address`."""
     counted = engine.sum_up(_accepted(engine, conflicts(incidents), ACCEPTED_AT), ["source_queue_manager", "stream_id"])
-    counts = with_address(engine.collect(rows=counted)["rows"], copies)
-    return counts.group_by("source_queue_manager", "address").agg(pl.sum("count").alias("messages"))
+    return with_address(engine.collect(rows=counted)["rows"], copies).rename({"count": "messages"})
 
 
 def arrivals_accepted_since(engine: Engine[T], incidents: pl.DataFrame, copies: pl.DataFrame) -> T:

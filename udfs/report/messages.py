@@ -206,7 +206,7 @@ def with_address(rows: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
 @derives(shared=("copies",), in_parts=True)
 def first_accepted(accepted: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns the first of some accepted arrivals, of each `address` as many as a list may hold."""
-    return merge_accepted(with_address(accepted, copies))
+    return merge_accepted(with_address(accepted, copies).drop("accepted"))
 
 
 @derives(_MACHINE)
@@ -218,7 +218,7 @@ def merge_accepted(accepted: pl.DataFrame) -> pl.DataFrame:
 def accepted_by_sender(incidents: pl.DataFrame, counts: pl.DataFrame) -> dict[str, Row]:
     """Returns of each sender `since_ns`, when its `conflicts` began, and the `messages` accepted since, by address.
 
-    `counts` are `messages` by _MACHINE.
+    `counts` are rows of `flow.accepted_since`.
     """
     since = with_nanoseconds(conflicts(incidents), since_ns="since")
     found: dict[str, Row] = {sender: {"since_ns": ns, "messages": {}} for sender, ns in since.iter_rows()}

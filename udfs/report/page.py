@@ -157,8 +157,8 @@ def _unfit_first(captures: pl.DataFrame) -> pl.DataFrame:
 def figures(tables: Tables, chosen: Chosen, queues: pl.DataFrame, accepted: pl.DataFrame) -> dict[str, Any]:
     """Returns single values beside what is `listed`: counts, times, and where an operator has to go.
 
-    `queues` are rows of `harm_by_queue`, `accepted` those of `count_accepted`. `shown` is what the captures show, and
-    `lacks` what they lack of each session, in words.
+    `queues` are rows of `harm_by_queue`, `accepted` those of `flow.accepted_since`. `shown` is what the captures show,
+    and `lacks` what they lack of each session, in words.
     """
     ends, of_sessions = tables["stream_ends"], sums_of_sessions(chosen.sessions)
     counts = chosen.sequences.select(pl.col(*map(count_column, Outcome)).sum())
