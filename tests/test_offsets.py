@@ -15,6 +15,7 @@ from schemas.ingest import CAPTURES, PACKETS
 from udfs.replay.order.offsets import find_neighbours, find_offsets, find_shared_streams, find_spans
 
 SECOND = 1_000_000_000
+OUTCOME = ("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "content_hash", "outcome")
 Times = dict[str, tuple[int, int]]
 AT_ONCE: Times = {"a": (0, 100), "b": (5, 105)}
 """When the first and the last record of each capture were captured, in s."""
@@ -28,7 +29,7 @@ CASES: dict[str, tuple[Times, list[list[tuple[str, float]]], dict[str, float]]] 
         [*[[("a", at), ("b", at + 6), ("a", at + 0.02)] for at in (10, 20, 30)], [("a", 50), ("b", 40), ("a", 50.02)]],
         {"b": 6.0},
     ),
-    "too little to count": (AT_ONCE, [[("a", 10), ("b", 10.4), ("a", 10.02)]], {}),
+    "too little to count": (AT_ONCE, [[("a", 10), ("b", 10.2), ("a", 10.02)]], {}),
     "a retransmission in the next file": (
         {"a": (0, 50), "b": (50, 99)},
         [[("a", 10), ("b", 60), ("a", 10.02)]],
@@ -104,11 +105,53 @@ def in_two(capture: Path, seconds: int) -> list[Path]:
     return parts
 
 
+def by_direction(capture: Path, seconds: float) -> list[Path]:
+    """Replaces a capture by one of each direction; the clock of what receivers say is ahead."""
+    whole = capture.read_bytes()
+    parts = []
+    for from_receiver in (False, True):
+        kept = (one for one in records_of(whole) if _is_from_receiver(one[16:]) is from_receiver)
+        parts.append(capture.with_name(f"direction_{from_receiver}.pcap"))
+        parts[-1].write_bytes(whole[:24] + b"".join(moved(one, seconds * from_receiver) for one in kept))
+    capture.unlink()
+    return parts
+
+
+def _is_from_receiver(frame: bytes) -> bool:
+    ports = 34 if frame[12:14] == b"\x08\x00" else 54
+    return frame[ports : ports + 2] == (1801).to_bytes(2)
+
+
+def moved(record: bytes, seconds: float) -> bytes:
+    """Returns a record with a time in ns by a clock that is ahead."""
+    time = sum(int.from_bytes(record[at : at + 4], "little") * unit for at, unit in ((0, SECOND), (4, 1)))
+    return b"".join(part.to_bytes(4, "little") for part in divmod(time + round(seconds * SECOND), SECOND)) + record[8:]
+
+
 def lost(tables: Mapping[str, pl.DataFrame]) -> list[tuple[Any, ...]]:
     """Returns the messages that were lost, or that the replay contradicts."""
-    columns = ("scope_key", "tx_sequence_id", "tx_sequence_number", "message_id", "content_hash", "outcome")
     found = tables["outcomes"].filter(pl.col("lost").fill_null(pl.col("outcome") == "contradicted"))
-    return sorted(found.select(columns).rows(), key=repr)
+    return sorted(found.select(OUTCOME).rows(), key=repr)
+
+
+def fates(tables: Mapping[str, pl.DataFrame]) -> dict[str, list[tuple[Any, ...]]]:
+    """Returns what became of messages that were not plainly delivered, and how many a receiver acknowledged."""
+    confirmed = tables["verdicts"].filter("accepted", pl.col("acknowledged_at").is_not_null())
+    return {
+        "outcomes": sorted(tables["outcomes"].select(OUTCOME).rows(), key=repr),
+        "acknowledged": sorted(confirmed.select("scope_key", "tx_sequence_id", "tx_sequence_number").rows()),
+    }
+
+
+@pytest.mark.parametrize("seconds", [-20, -2, -0.5, 3])
+def test_receivers_acknowledge_in_a_capture_of_their_own_by_another_clock(tmp_path: Path, seconds: float) -> None:
+    simulate(str(tmp_path), 304, 250, bodies=(10, 200), disorder=0.35, file_bytes=1 << 40)
+    (capture,) = tmp_path.glob("*.pcap")
+    assert int.from_bytes(capture.read_bytes()[:4], "little") == 0xA1B23C4D  # times in ns
+    expected, history = fates(History().night(capture)), History()
+    for part in by_direction(capture, seconds):
+        made = history.night(part)
+    assert fates(made) == expected
 
 
 @pytest.mark.parametrize("seconds", [-20, -5, 6, 25])

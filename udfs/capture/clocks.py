@@ -4,7 +4,10 @@ Each interface of each section of a pcapng file has its own clock: of two interf
 does not step back because its records stand behind those of the other. A file of the older format names no interface.
 Its records come from several clocks if the stretches between the steps cover the same time almost twice: one clock
 does that only if it is set back by as long as the capture ran before and runs after that. So they do if each stretch
-begins at the time of the first record: one clock does that only if it is set back to when the capture began.
+begins at the time of the first record: one clock does that only if it is set back to when the capture began. Files of
+one clock that were joined in another order than that of their times are like several clocks: no two of their stretches
+cover the same time, and where the end of one meets the beginning of another, no more time passes than between most
+records that follow one another.
 
 A clock that is again where it was one record later was wrong, or read wrong, for one record only. Where it was ahead,
 that can not be told from a clock that was set back after a quiet time: only from an hour on, the record was wrong.
@@ -32,6 +35,27 @@ _HELD = 3
 """Records that are held until others follow: whether a clock was ahead shows two records later."""
 _SAME_BEGIN_NS = 100_000_000
 """Stretches that begin no farther apart are of several clocks, however short some are."""
+_JITTER_NS = 1_000_000
+"""Records of one clock that follow one another may stand in another order if they are no farther apart."""
+_MOST_PIECES = 3
+"""Joined files fill at most so many pieces of time, for each stretch: a file in its midst, or where two are missing."""
+_SHORTER = 30
+"""Of so many pauses one is long: where joined files meet in time, the pause is no longer than the least of these."""
+_MOST_PAUSES = 1_000
+"""Pauses between records that are kept, the longest ones: another stretch may fill one of them."""
+
+
+class _Pause(NamedTuple):
+    """A time without a record, in ns, in a stretch between two steps back."""
+
+    length_ns: int
+    begin_ns: int
+    end_ns: int
+    stretch: int
+
+    def is_filled_from(self, first_ns: int, stretch: int) -> bool:
+        """Tells whether records of another stretch, which begin at that time, may belong into it."""
+        return stretch != self.stretch and self.begin_ns - _JITTER_NS < first_ns < self.end_ns - _JITTER_NS
 
 
 class _Step(NamedTuple):
@@ -64,6 +88,10 @@ class _Clock:
         self.steps: list[_Step] = []
         self._number = number
         self._first_ns = time_ns
+        self._final_ns = time_ns  # the last time that is known to be right
+        self._measured = 0
+        self._pauses: list[_Pause] = []
+        self._stretches = [(time_ns, time_ns)]  # the first time of each, and the greatest one
         self._back_ns = 0  # sum of the steps back
         self._begins_again = True  # every step went back to the first time
         # The last records, and whether they are right: only those that follow tell whether a record was wrong.
@@ -76,7 +104,8 @@ class _Clock:
         if not self._back_ns:
             return False
         covered = int(self._times[-1]) - self._first_ns + self._back_ns
-        return self._begins_again or covered > _COVERED * (self.most_ns - self.least_ns)
+        is_covered_twice = covered > _COVERED * (self.most_ns - self.least_ns)
+        return self._begins_again or is_covered_twice or self._is_joined
 
     @property
     def has_stepped(self) -> bool:
@@ -96,6 +125,7 @@ class _Clock:
         for at in (judged + np.flatnonzero(steps < -_LEAST_STEP_NS)).tolist():
             right[self._step(frames, times, at)] = False
         final = times[counted:-2][right[counted:-2]]
+        self._measure(final)
         self.least_ns = min(self.least_ns, int(final.min(initial=self.least_ns)))
         self.most_ns = max(self.most_ns, int(final.max(initial=self.most_ns)))
         self._frames, self._times, self._right = frames[-_HELD:], times[-_HELD:], right[-_HELD:]
@@ -103,6 +133,45 @@ class _Clock:
     def end(self) -> None:
         """Takes the end of the capture: no time follows that differs from the last one."""
         self.take(np.repeat(self._frames[-1:], 2), np.repeat(self._times[-1:], 2))
+
+    def _measure(self, times: Ints) -> None:
+        """Takes the next times that are right, to know the stretches between steps back and the longest pauses."""
+        last = len(self._stretches) - 1
+        if not len(times) or last > _MOST_STEPS:
+            return
+        self._measured += len(times)
+        before = np.append(self._final_ns, times[:-1])
+        lengths, self._final_ns = times - before, int(times[-1])
+        back = np.flatnonzero(lengths < -_LEAST_STEP_NS)
+        least_ns = self._pauses[-1].length_ns if len(self._pauses) == _MOST_PAUSES else 0
+        longest = np.flatnonzero(lengths > least_ns)
+        if len(longest):
+            stretches = last + np.searchsorted(back, longest, "right")
+            pauses = np.stack([lengths[longest], before[longest], times[longest], stretches], 1).tolist()
+            self._pauses = sorted((*self._pauses, *map(_Pause._make, pauses)), reverse=True)[:_MOST_PAUSES]
+        parts = np.split(times, back)
+        if len(parts[0]):
+            first_ns, end_ns = self._stretches[-1]
+            self._stretches[-1] = first_ns, max(end_ns, int(parts[0].max()))
+        self._stretches += [(int(part[0]), int(part.max())) for part in parts[1:]]
+
+    @property
+    def _is_joined(self) -> bool:
+        """Tells whether its records are those of files that were joined in another order than that of their times."""
+        begun = [(first, nth) for nth, (first, _) in enumerate(self._stretches)]
+        begins, ends = ([stretch[side] for stretch in self._stretches] for side in (0, 1))
+        pauses = self._pauses
+        while begun:
+            filled = {pause for pause in pauses if any(pause.is_filled_from(*one) for one in begun)}
+            pauses = [pause for pause in pauses if pause not in filled]
+            begun = [(pause.end_ns, pause.stretch) for pause in filled]
+            begins += [pause.end_ns for pause in filled]
+            ends += [pause.begin_ns for pause in filled]
+            if len(begins) > _MOST_PIECES * len(self._stretches):
+                return False  # the times of one clock that went twice over the same time alternate as well
+        longest_ns = pauses[min(self._measured // _SHORTER, len(pauses) - 1)].length_ns if pauses else 0
+        joints = (begin - end for begin, end in zip(sorted(begins)[1:], sorted(ends)[:-1], strict=True))
+        return all(-_JITTER_NS < joint <= longest_ns for joint in joints)
 
     def _step(self, frames: Ints, times: Ints, at: int) -> list[int]:
         """Learns of a step back at a record, and returns which record was wrong for itself only, if one was."""

@@ -34,7 +34,13 @@ from udfs.replay.order.copies import (
 )
 from udfs.replay.order.coverage import unread_ranges
 from udfs.replay.order.damaged import restored
-from udfs.replay.order.offsets import find_neighbours, find_offsets, find_shared_streams
+from udfs.replay.order.offsets import (
+    OF_HANDSHAKE,
+    find_answers,
+    find_neighbours,
+    find_offsets,
+    find_shared_streams,
+)
 from udfs.replay.order.scopes import FLOW_KEY, NUMBERS, with_scopes
 from udfs.replay.order.sources import Sources
 from udfs.replay.order.united import (
@@ -215,15 +221,18 @@ def _with_clocks(united: Conversations[T], apart: T, differences: T) -> Conversa
 
 
 def _find_offsets(engine: Engine[T], sources: Sources[T], spans: T) -> T | None:
-    """Returns rows of `offsets.find_offsets`; None if no stream is in two captures that were made at the same time."""
+    """Returns rows of `offsets.find_offsets`; None if no connection is in captures that were made at the same time."""
     if not engine.count(spans):
         return None
     shown = engine.distinct(engine.select(sources.packets, "stream_id", "capture_id"))
     shared = engine.expect_few(engine.derive(find_shared_streams, spans=spans, shown=shown))
-    if not engine.count(shared):
-        return None
-    found = engine.derive(find_neighbours, packets=engine.join(sources.packets, shared, ["stream_id"], "semi"))
-    return engine.derive(find_offsets, spans=spans, neighbours=found)
+    sides = engine.select(sources.streams, "stream_id", "connection_id", "from_initiator")
+    greeted = engine.join(engine.select(sources.handshakes, *OF_HANDSHAKE), sides, ["stream_id"])
+    found = engine.keep(engine.derive(find_answers, handshakes=greeted))
+    if engine.count(shared):
+        packets = engine.join(sources.packets, shared, ["stream_id"], "semi")
+        found = engine.union(found, engine.derive(find_neighbours, packets=packets))
+    return engine.derive(find_offsets, spans=spans, neighbours=found) if engine.count(found) else None
 
 
 def _streams_in_time(united: Conversations[T]) -> T:

@@ -1,7 +1,8 @@
 """Finds by how much the clocks of captures differ that were made at the same time and hold the same connections.
 
-Such a connection is one stream, and each packet has the time of the capture that completed it. Two neighbours on a
-stream, of two captures, say how far one clock is ahead at most: the later one did not come first.
+Each packet has the time of the capture that completed it. Two neighbours on a stream, of two captures, say how far one
+clock is ahead at most: the later one did not come first. So do the packets of a handshake, each of which answers the
+one before it, from the other direction: also those of two captures that have a direction each.
 """
 
 from bisect import bisect_left, bisect_right
@@ -11,13 +12,18 @@ from typing import NamedTuple
 
 import polars as pl
 
+from schemas.ingest import PacketType
 from udfs.frames.columns import PLACE, nanoseconds
 from udfs.frames.derivation import derives
 
-_LEAST_NS = 500_000_000
-"""Clocks that differ less are taken for equal; captures that overlap less were made one after the other."""
+_LEAST_NS = 250_000_000
+"""Clocks that differ less are taken for equal."""
+_OVERLAP_NS = 500_000_000
+"""Captures that overlap less were made one after the other."""
 _MOST = 10_000
 """Changes from one capture to another that are looked at."""
+OF_HANDSHAKE = ("stream_id", "handshake_type", "capture_id", "captured_ns")
+"""The columns of HANDSHAKES that `find_answers` needs."""
 _SCHEMA = {"capture_id": pl.String, "first_frame": pl.Int64, "behind_ns": pl.Int64}
 
 
@@ -37,7 +43,7 @@ def find_spans(captures: pl.DataFrame) -> pl.DataFrame:
 
 def _overlaps() -> pl.Expr:
     """Returns whether a capture began before one of those before it had ended; they are in order."""
-    return pl.col("last_ns").cum_max().shift(1) - pl.col("first_ns") > _LEAST_NS
+    return pl.col("last_ns").cum_max().shift(1) - pl.col("first_ns") > _OVERLAP_NS
 
 
 def find_shared_streams(spans: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
@@ -79,6 +85,25 @@ def find_neighbours(packets: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+@derives(("connection_id",))
+def find_answers(handshakes: pl.DataFrame) -> pl.DataFrame:
+    """Returns where a packet of a handshake answers one of another capture, as `find_neighbours` does.
+
+    `handshakes` are rows of HANDSHAKES with `connection_id` and `from_initiator` of their stream: the side that opened
+    the connection says first that it wants to, then with which parameters, and the other one answers both [MS-MQQB
+    1.3.1].
+    """
+    in_order = (
+        handshakes.drop_nulls(("captured_ns", "from_initiator"))
+        .sort("connection_id", pl.col("handshake_type") != PacketType.ESTABLISH_CONNECTION, ~pl.col("from_initiator"))
+        .unique(("connection_id", "handshake_type", "from_initiator"), keep="none", maintain_order=True)
+    )
+    before, before_ns = (pl.col(name).shift(1).over("connection_id") for name in ("capture_id", "captured_ns"))
+    ahead_ns = pl.col("captured_ns") - before_ns
+    answers = in_order.select(before.alias("before"), "capture_id", ahead_ns=ahead_ns, least_ns=pl.lit(None, pl.Int64))
+    return answers.filter(pl.col("before") != pl.col("capture_id"))
+
+
 def find_offsets(spans: pl.DataFrame, neighbours: pl.DataFrame) -> pl.DataFrame:
     """Returns per capture by how much its clock is `behind_ns` that of the first capture with the same connections.
 
@@ -97,7 +122,7 @@ def find_offsets(spans: pl.DataFrame, neighbours: pl.DataFrame) -> pl.DataFrame:
         for other in sorted(partners[capture] & offsets.keys()):
             bounds = _bounds(changes[other, capture], changes[capture, other])
             overlap = min(last, times[other][1]) - max(first, times[other][0])
-            ahead = bounds.fit() if overlap > _LEAST_NS else 0
+            ahead = bounds.fit() if overlap > _OVERLAP_NS else 0
             found.append((len(bounds.least) + len(bounds.most), offsets[other] + ahead))
         offsets[capture] = max(found)[1]
     rows = [(capture, -1, -offset) for capture, offset in offsets.items() if offset]
