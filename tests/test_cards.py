@@ -1,5 +1,6 @@
 """The card of an incident, and the lists that can be saved, from rows."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -21,8 +22,9 @@ MESSAGE: dict[str, Any] = dict.fromkeys(SAVED.values(), "m") | {
 }
 
 
-def sender(address: str, *, suspected: bool = False) -> dict[str, Any]:
-    return {"address": address, "suspected": suspected}
+def sender(address: str, *, suspected: bool = False, came_s: int = 0) -> dict[str, Any]:
+    first_seen_at = datetime(2026, 3, 2, 8, tzinfo=UTC) + timedelta(seconds=came_s)
+    return {"address": address, "suspected": suspected, "first_seen_at": first_seen_at}
 
 
 def test_a_saved_list_holds_every_column_of_its_messages() -> None:
@@ -58,19 +60,25 @@ def test_a_message_belongs_to_all_machines_that_had_it(message: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    ("cause", "outcome", "suspected", "machines"),
+    ("cause", "outcome", "senders", "machines"),
     [
-        ("number_reused", "lost", {"10.0.0.3": False, "10.0.0.9": True}, ["10.0.0.9"]),
-        ("message_missing", "pending", {"10.0.0.2": False}, ["10.0.0.2"]),
-        ("message_missing", "pending", {}, ["s"]),
-        ("refused_for_cause", "lost", {"10.0.0.2": False}, ["r"]),
-        ("acknowledgment", "repaired", {"10.0.0.2": False}, []),
+        ("number_reused", "lost", [sender("10.0.0.3"), sender("10.0.0.9", suspected=True, came_s=61)], ["10.0.0.9"]),
+        # It came so soon after the other one that either may be the copy.
+        (
+            "number_reused",
+            "lost",
+            [sender("10.0.0.3"), sender("10.0.0.9", suspected=True, came_s=59)],
+            ["10.0.0.3", "10.0.0.9"],
+        ),
+        ("message_missing", "pending", [sender("10.0.0.2")], ["10.0.0.2"]),
+        ("message_missing", "pending", [], ["s"]),
+        ("refused_for_cause", "lost", [sender("10.0.0.2")], ["r"]),
+        ("acknowledgment", "repaired", [sender("10.0.0.2")], []),
     ],
 )
 def test_an_operator_goes_to_the_copy_or_else_to_the_sender_or_the_receiver(
-    cause: str, outcome: str, suspected: dict[str, bool], machines: list[str]
+    cause: str, outcome: str, senders: list[dict[str, Any]], machines: list[str]
 ) -> None:
-    senders = [sender(address, suspected=is_copy) for address, is_copy in suspected.items()]
     ends = {"session_id": "router->r", "source_queue_manager": "s", "receivers": []}
     assert machines_of({"cause": cause, "outcome": outcome, "senders": senders, **ends}) == machines
 

@@ -90,7 +90,7 @@ Also: 10.20.0.3 could not connect to 10.20.0.2: 5 connections had no answer.
    Found: Some were resent.
    Sent from 10.20.0.3 (Branch 1): 90 messages of this incident, 80 accepted, 0 lost; \
 first seen 2026-03-03 07:31:00 UTC; 10.20.0.123: 60 messages of this incident, 44 accepted, 2 lost; \
-first seen 2026-03-03 08:24:26 UTC, came later: the suspected copy
+first seen 2026-03-03 08:24:26 UTC, came later
    Accepted since numbers were used twice, 2026-03-03 08:24:26 UTC: 1,076 messages \
 (1,044 from 10.20.0.123, 32 from 10.20.0.3 (Branch 1)); the report lists them
 10.20.0.9 could not connect to 10.20.0.12: 3 connections had no answer.

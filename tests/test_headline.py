@@ -321,7 +321,7 @@ NOWHERE |= {"classes": []}
             {Outcome.DISPLACED: 21, Outcome.PENDING: 124},
             {"stuck": 104, "errors": 9},
             (
-                f"21 messages were lost: 21 {DISPLACED}. 104 messages are stuck, to Q, and still at the end of the "
+                f"21 messages were lost: 21 {DISPLACED}.\n104 messages are stuck, to Q, and still at the end of the "
                 "captures.\nNone of 124 confirmed by the receiver. Also: 124 pending (104 of them stuck)."
             ),
         ),
@@ -413,7 +413,7 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
     )
     assert headline(figures) == (
         "21 messages were lost since 2026-03-03 08:24:26 UTC, from 10.20.0.2 (South) to 10.0.0.1, 13 of them to "
-        f"Orders (Q): 21 {DISPLACED}. 2 messages are stuck, from 3 senders to 10.0.0.1, to a queue "
+        f"Orders (Q): 21 {DISPLACED}.\n2 messages are stuck, from 3 senders to 10.0.0.1, to a queue "
         "that is not named, and still at the end of the captures. "
         "Go to 10.20.0.123 first; the incidents name 3 more machines.\n"
         "None of 3 confirmed by the receiver. Also: 3 pending (2 of them stuck)."

@@ -9,6 +9,7 @@ from jobs.cli.logs import in_shell, printable
 from schemas.incidents import Cause, IncidentOutcome
 from schemas.outcomes import DELIVERED
 from udfs.replay.incidents.advice import CauseIs, Certainty, how_sure
+from udfs.report.messages import early_in_words
 
 NEVER_ACKNOWLEDGED = "never acknowledged"
 _COLUMN = 22
@@ -241,7 +242,8 @@ def _lines_of(incident: Mapping[str, Any], failed: Sequence[str], report: str, c
         sure = how_sure(Certainty[incident["certainty"].upper()], cause, incident.get("captures_lack", ""))
     lines.append(f"{why}: {' Also: '.join([reason, *failed])}")
     places = ", and to ".join(_called_by_role(one, incident) for one in incident["go_to"])
-    todo = [f"Go to {places}." if places else "", incident["advice"], missing_in_words(incident.get("missing"))]
+    beside = early_in_words(incident.get("sent_before", 0)), missing_in_words(incident.get("missing"))
+    todo = [f"Go to {places}." if places else "", incident["advice"], *beside]
     lines += [f"What to do: {' '.join(filter(None, todo))}"] if any(todo) else []
     lines += [f"Found: {sentence}" for sentence in others]
     lines += [f"How sure: {sure}"] if sure else []
@@ -388,7 +390,7 @@ def _machine(sender: Mapping[str, Any], *, rules_alone: bool) -> str:
         accepted = "" if rules_alone else f"{sender['accepted']:,} accepted, "
         text += f": {sender['messages']:,} {messages} of this incident, {accepted}"
         text += f"{sender['lost']:,} lost; first seen {sender['first_seen_at']}"
-    return f"{text}, came later: the suspected copy" if sender["suspected"] else text
+    return f"{text}, came later" if sender["suspected"] else text
 
 
 def _captures(statuses: Mapping[str, int], summary: Mapping[str, Any]) -> str:

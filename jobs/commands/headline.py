@@ -1,4 +1,4 @@
-"""Puts into two lines what became of the messages."""
+"""Puts into a few lines what became of the messages."""
 
 from jobs.commands.headline_figures import Figure, Figures
 from udfs.replay.words import one_or_many
@@ -18,36 +18,37 @@ UNCONFIRMED = (
 
 
 def headline(figures: Figures) -> str:
-    """Returns the headline in two lines: what was lost or is stuck, and how sure that is.
+    """Returns the headline: what was lost, what is stuck, and what was never acknowledged, each in a line of its own.
 
-    The second line says what the captures show and what else an operator is to know first. "Nothing was lost" is said
-    only where messages were judged and nothing is in doubt.
+    The last line says what the captures show, how sure that is, and what else an operator is to know first. "Nothing
+    was lost" is said only where messages were judged and nothing is in doubt.
     """
     lost, stuck, unacknowledged = figures.lost, figures.stuck, figures.unacknowledged
-    said = [figures.one_way] if figures.one_way else []
+    harm = []
     if lost:
         were = one_or_many(lost, "message was", "messages were")
-        said.append(f"{lost:,} {were} lost{figures.lost_where}: {_list(figures.split)}.")
-    if figures.early:
-        said.append(figures.early)
+        split = f"{lost:,} {were} lost{figures.lost_where}: {_list(figures.split)}."
+        harm.append(_join(split, figures.early))
     if stuck:
         are = one_or_many(stuck, "message is", "messages are")
-        said.append(f"{stuck:,} {are} stuck{figures.stuck_where}, and still at the end of the captures.")
+        harm.append(f"{stuck:,} {are} stuck{figures.stuck_where}, and still at the end of the captures.")
     if unacknowledged:
         were = one_or_many(unacknowledged, "message was", "messages were")
-        said.append(f"{unacknowledged:,} {were} {figures.silence}{figures.unacknowledged_where}{figures.resent}.")
-    if not (lost or stuck or unacknowledged):
-        said.append(nothing_lost(figures))
-    if figures.unsure:
-        said.append(f"No acknowledgment confirms {figures.unsure:,} others.")
-    if figures.cause:
-        said.append(f"{figures.cause}.")
-    if figures.incomplete:
-        said.append(figures.incomplete)
-    if figures.machines:
-        said.append(f"Go to {figures.machines}.")
+        harm.append(f"{unacknowledged:,} {were} {figures.silence}{figures.unacknowledged_where}{figures.resent}.")
+    told = _join(
+        figures.one_way,
+        "\n".join(harm) or nothing_lost(figures),
+        f"No acknowledgment confirms {figures.unsure:,} others." if figures.unsure else "",
+        f"{figures.cause}." if figures.cause else "",
+        figures.incomplete,
+        f"Go to {figures.machines}." if figures.machines else "",
+    )
     beside = f"Also: {_list(figures.beside)}." if figures.beside else ""
-    return "\n".join(filter(None, (" ".join(said), " ".join(filter(None, (figures.sure, beside))))))
+    return "\n".join(filter(None, (told, _join(figures.sure, beside))))
+
+
+def _join(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
 
 
 def nothing_lost(figures: Figures) -> str:

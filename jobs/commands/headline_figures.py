@@ -14,6 +14,7 @@ from udfs.replay.incidents.advice import Certainty, in_short
 from udfs.replay.words import counted, one_or_many
 from udfs.report.incidents import HARM
 from udfs.report.lacks import Lacks, incomplete
+from udfs.report.messages import early_in_words
 from udfs.report.summary import Shown
 
 _WORDS = {
@@ -254,7 +255,7 @@ def headline_figures(
         waiting=[] if is_bad else waiting,
         beside=_present([*also, *([] if is_fine else harmed), *beside]),
         harmed=harmed if is_fine else [],
-        early=_early(places["early"]),
+        early=early_in_words(places["early"]),
         lost_where=at["lost"],
         stuck_where=at["stuck"],
         unacknowledged_where=at["unacknowledged"],
@@ -286,13 +287,6 @@ def _lost(outcomes: Mapping[str, int], classes: Iterable[int]) -> list[Figure]:
     if reasons := "; ".join(dict.fromkeys(map(reason_of, classes))):
         words[Outcome.REFUSED_FOR_CAUSE] += f" ({reasons})"
     return _present(Figure(outcomes.get(outcome, 0), words[outcome], "lost", outcome) for outcome in LOST)
-
-
-def _early(messages: int) -> str:
-    """Returns that so many of the lost messages may have been delivered before the captures begin."""
-    were = f"{messages:,} of them {one_or_many(messages, 'was', 'were')}"
-    taken = "sent before the captures begin, and may have been taken then: look into the queue before sending again"
-    return f"{were} {taken}." if messages else ""
 
 
 def _waiting(outcomes: Mapping[str, int], stuck: int) -> list[Figure]:

@@ -1,6 +1,7 @@
 """Counts what a run found, from the tables, and says what became of the messages."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -31,7 +32,7 @@ from udfs.report.incidents import (
     unrepaired_incidents,
     ways_of_harm,
 )
-from udfs.report.labels import OF_LABELS, first_labels, labels_of
+from udfs.report.labels import OF_EARLIER, OF_LABELS, earlier_of, first_labels, labels_of
 from udfs.report.lacks import lacks_of_sessions
 from udfs.report.messages import OF_HARM, accepted_by_sender, places
 from udfs.report.period import of_last_run
@@ -143,6 +144,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     found = sentences_by_incident(few["findings"], incidents)
     told = [one["incident_id"] for one in worst]
     labels, proof, missing = _labels(engine, incidents, told), {}, {}
+    earlier = _earlier(engine, incidents, shown.first_ns) if where["early"] else {}
     if told:
         few_told = incidents.filter(pl.col("incident_id").is_in(told))
         proof, missing = prove(engine, few_told, few["findings"]), missing_messages(engine, few_told)
@@ -174,7 +176,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "worst_incidents": [
             _told(one, taken, proof.get(one["incident_id"], []))
             | {"findings": found.get(one["incident_id"], []), "labels": labels.get(one["incident_id"], [])}
-            | {"missing": missing.get(one["incident_id"])}
+            | {"missing": missing.get(one["incident_id"]), "sent_before": earlier.get(one["incident_id"], 0)}
             | in_doubt(one)
             for one in worst
         ],
@@ -195,6 +197,14 @@ def _labels(engine: Engine[T], incidents: pl.DataFrame, told: list[str]) -> dict
     near = incidents.select("scope_key", "tx_sequence_id", "incident_id").join(scopes, on="scope_key", how="semi")
     found = engine.gather(labels_of, outcomes=outcomes, incidents=near)[ONE]
     return dict(first_labels(found).group_by("incident_id", maintain_order=True).agg("label").iter_rows())
+
+
+def _earlier(engine: Engine[T], incidents: pl.DataFrame, begun_ns: int | None) -> dict[str, int]:
+    """Returns how many lost messages of each incident may have been accepted before the captures begin."""
+    named = incidents.select("scope_key", "tx_sequence_id", "incident_id")
+    earlier = partial(earlier_of, begun_ns=begun_ns)
+    found = engine.gather(earlier, outcomes=engine.read(OUTCOMES, *OF_EARLIER), incidents=named)[ONE]
+    return dict(found.group_by("incident_id").len().iter_rows())
 
 
 def _newest(captures: pl.DataFrame) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from udfs.frames.derivation import derives
 from udfs.frames.tables import schema_of
 from udfs.replay.order.united import on_counting_streams
 from udfs.replay.outcomes.counts import has_outcome
-from udfs.replay.words import NS
+from udfs.replay.words import NS, one_or_many
 from udfs.report.incidents import HARM
 from udfs.report.rows import Row, first_of, place_in, with_nanoseconds
 
@@ -117,6 +117,13 @@ def may_be_earlier(begun_ns: int | None) -> pl.Expr:
         return pl.lit(value=False)
     was_sent = nanoseconds(pl.col("sent_at")) < begun_ns // NS * NS
     return has_outcome(_REFUSED) & was_sent.fill_null(value=False)
+
+
+def early_in_words(messages: int) -> str:
+    """Returns that so many of the lost messages may have been delivered before the captures begin."""
+    were = f"{messages:,} of them {one_or_many(messages, 'was', 'were')}"
+    taken = "sent before the captures begin, and may have been taken then: look into the queue before sending again"
+    return f"{were} {taken}." if messages else ""
 
 
 def places(queues: pl.DataFrame) -> Row:

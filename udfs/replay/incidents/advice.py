@@ -321,9 +321,9 @@ def how_sure(outcome: Certainty, cause: CauseIs, lacks: str) -> str:
 def machines_of(incident: Mapping[str, Any], classes: Sequence[int] = ()) -> list[str]:
     """Returns where an operator has to go about a row of INCIDENTS: addresses, or a GUID where none is known.
 
-    That is the suspected copy, or else the sender or the receiver; where the receiver cannot connect to the sender, or
-    a time ran out by the sender's clock (of the `classes` of FinalAcks), the sender and then the receiver; nowhere if
-    all is repaired.
+    That is the suspected copy, where it came later enough to be sure, or else the sender or the receiver; where the
+    receiver cannot connect to the sender, or a time ran out by the sender's clock (of the `classes` of FinalAcks), the
+    sender and then the receiver; nowhere if all is repaired.
     """
     if incident["outcome"] == IncidentOutcome.REPAIRED:
         return []
@@ -332,7 +332,7 @@ def machines_of(incident: Mapping[str, Any], classes: Sequence[int] = ()) -> lis
     if incident["cause"] in _AT_RECEIVER and not ran_out:
         return receivers
     senders = incident["senders"]
-    suspected = [one["address"] for one in senders if one["suspected"]]
+    suspected = [one["address"] for one in senders if one["suspected"] and not _came_soon(senders)]
     at_sender = suspected or [one["address"] for one in senders] or [incident["source_queue_manager"]]
     return [*at_sender, *receivers] if ran_out or incident["cause"] == Cause.CANNOT_CONNECT else at_sender
 
@@ -345,8 +345,9 @@ def _send_again(senders: Sequence[Mapping[str, Any]]) -> str:
         True: "check each before it is sent again",
     }
     losing = sorted((one for one in senders if one["lost"]), key=itemgetter("suspected"))
+    soon = _came_soon(senders)
     return " ".join(
-        f"{counted(one['lost'], 'lost message')} came from {one['address']}: {to_do[one['suspected']]}."
+        f"{counted(one['lost'], 'lost message')} came from {one['address']}: {to_do[soon or one['suspected']]}."
         for one in losing
     )
 
