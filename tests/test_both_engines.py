@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from test_offsets import in_two
+from test_offsets import by_direction, in_two
 from tiers import merge_needs
 from warehouses import config, looked_at
 
@@ -49,6 +49,7 @@ NIGHTS: dict[str, dict[str, Any]] = {
     "gaps": {"loss": 0.05, "disorder": 0.4},
     "damaged segments": {"situations": True, "is_damaged": True},
     "two clocks": {"clocks_differ_s": 6, "disorder": 0.4, "file_bytes": 1 << 40},
+    "clocks of two directions": {"clocks_differ_s": -2, "cut": by_direction, "file_bytes": 1 << 40},
 }
 
 
@@ -84,12 +85,19 @@ def in_memory(spark: SparkSession, tables: Frames) -> InMemory:
     return InMemory(InFolder(spark, "unused"), tables=dict(tables))
 
 
-def night(folder: Path, *, clocks_differ_s: int = 0, is_damaged: bool = False, **options: Any) -> InProcess:
+def night(
+    folder: Path,
+    *,
+    clocks_differ_s: int = 0,
+    cut: Callable[[Path, int], object] = in_two,
+    is_damaged: bool = False,
+    **options: Any,
+) -> InProcess:
     """Returns the tables of a simulated night."""
     simulate(str(folder), 5, 300, **options)
     if clocks_differ_s:
         (capture,) = folder.glob("*.pcap")
-        in_two(capture, clocks_differ_s)
+        cut(capture, clocks_differ_s)
     engine = looked_at(config(folder, folder / "*.pcap"))
     blank = engine.read(CAPTURES).with_columns(pl.lit(None).alias(name) for name in FILLED)
     engine.replace(CAPTURES, blank.cast(schema_of(CAPTURES.arrow)))
@@ -274,7 +282,7 @@ def test_a_piece_of_a_stream_may_lie_before_its_beginning(spark: SparkSession) -
     assert collect(there.with_piece(to_spark(spark, given)))["piece"].to_list() == [-2, -1, -1, 0, 1]
 
 
-@pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps", "two clocks"], NIGHTS))
+@pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps", "clocks of two directions"], NIGHTS))
 def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     here = night(tmp_path, **NIGHTS[kind])
     there = in_memory(spark, {table.name: here.read(table) for table in SOURCES})
@@ -287,7 +295,7 @@ def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, 
     else:
         assert united.found is None
     assert united.has_steps is ("clock" in kind)
-    assert united.clocks_differ is (kind == "two clocks")
+    assert united.clocks_differ is ("clocks" in kind)
     once_there = replayed(there, options)
     for table in WRITTEN:
         assert counted(there.tables[table.name]) == counted(here.read(table)), table.name

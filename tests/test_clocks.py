@@ -62,6 +62,7 @@ CASES = {
     "files by their names": Case(of(A, 0, 1, 3, 18, 19, 4, 5, 20, 21, 7, 8, 9, 11, 13, 15, 16), [], True),
     "two files that changed places": Case(of(A, 0, 1, 2, 6, 7, 8, 1.9995, 3, 5, 6.0001, 8.0003, 9, 11), [], True),
     "a file of which another shows a part": Case(of(A, *range(0, 9, 2), 16, 5, 7, 9, 11, 13), [(7, -11)], False),
+    "ahead for most of the time": Case(of(A, 0, *range(40, 70), *range(31, 71)), [(32, -38)], False),
     "ahead for a while": Case(of(A, 0, 1, 2, 53, 54, 55, 56, 7, 8, 9, 10), [(8, -49)], False),
     "without names, in turn": Case(of(A, *(i // 10 + i % 5 / 5 for i in range(100))), [], True),
     "without names, some without a time": Case([*of(A, 0, 4, 9, 0.1), (A, None), *of(A, 4.1, 9.1)], [], False),

@@ -49,7 +49,8 @@ NOWHERE |= {"classes": []}
             {"early": 23},
             (
                 f"26 messages were lost: 26 {PASSED_BY}. 23 of them were sent before the captures begin, and may have "
-                "been taken then: look into the queue before sending again."
+                "been taken then: before sending again, look into the queue, and whether the application has them "
+                "already."
             ),
         ),
         # The receiver says that it has them, and its sender does not hear it.

@@ -40,6 +40,21 @@ CASES: dict[str, tuple[Times, list[list[tuple[str, float]]], dict[str, float]]] 
         [[("a", 10), ("b", 16), ("a", 10.02), ("b", 20), ("c", 110)]],
         {"b": 6.0, "c": 6.0},
     ),
+    "set back by an hour before the next file, which seems to be the first": (
+        {"b": (0, 50), "a": (90, 190)},
+        [[("a", 150), ("b", 3)], [("a", 155), ("b", 4), ("b", 5)], [("a", 170), ("b", 40)]],
+        {"a": 190.0},
+    ),
+    "one connection alone goes on, which may have been sent again": (
+        {"b": (0, 50), "a": (90, 190)},
+        [[("a", 150), ("b", 3)], [("a", 155)], [("b", 40)]],
+        {},
+    ),
+    "set back so that both seem to be made at the same time for a while": (
+        {"a": (0, 100), "b": (90, 290)},
+        [[("a", 95), ("b", 94)], [("a", 99), ("b", 92)], [("a", 98), ("b", 95)]],
+        {"b": -10.0},
+    ),
     "packets without a time": (AT_ONCE, [[("a", 10)]], {}),
 }
 
@@ -64,14 +79,20 @@ def test_neighbours_on_a_stream_tell_how_far_clocks_differ(name: str) -> None:
     assert {capture: -behind / SECOND for capture, _, behind in found.rows()} == pytest.approx(ahead, abs=0.02)
 
 
-def test_only_captures_that_were_made_at_the_same_time_are_looked_at() -> None:
+def test_only_captures_that_were_made_at_the_same_time_or_by_several_taps_are_looked_at() -> None:
     times = ((0, 50_000_000), (50_100_000, 99_000_000), (98_900_000, 120_000_000))
     captures = [
-        {"capture_id": f"c{nth}", "first_captured_at": first, "last_captured_at": last}
+        {"capture_id": f"c{nth}", "uri": f"a_{nth:05}.pcap", "first_captured_at": first, "last_captured_at": last}
         for nth, (first, last) in enumerate(times)
     ]
     assert find_spans(rows_of(CAPTURES, *captures)).is_empty()
-    later = captures[0] | {"capture_id": "d", "first_captured_at": 49_000_000, "last_captured_at": 60_000_000}
+    others = [captures[0], captures[1] | {"uri": "b.pcap"}]
+    assert find_spans(rows_of(CAPTURES, *others))["capture_id"].to_list() == ["c0", "c1"]
+    later = (
+        captures[0]
+        | {"uri": "a_00003.pcap"}
+        | {"capture_id": "d", "first_captured_at": 49_000_000, "last_captured_at": 60_000_000}
+    )
     assert find_spans(rows_of(CAPTURES, *captures, later))["capture_id"].to_list() == ["c0", "d", "c1", "c2"]
     stepped = later | {"clock_steps": [{"frame": 1, "step_ns": -1}]}
     assert find_spans(rows_of(CAPTURES, *captures, stepped)).is_empty()
@@ -151,6 +172,39 @@ def test_receivers_acknowledge_in_a_capture_of_their_own_by_another_clock(tmp_pa
     expected, history = fates(History().night(capture)), History()
     for part in by_direction(capture, seconds):
         made = history.night(part)
+    assert fates(made) == expected
+
+
+HOUR = 3_600
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_one_file"),
+    [
+        ([(0, 0.4, 0), (0.4, 1, -HOUR)], True),
+        ([(0, 0.4, 0), (0.4, 0.41, HOUR), (0.41, 1, 0)], True),
+        ([(0, 0.1, 0), (0.1, 0.8, HOUR), (0.8, 1, 0)], True),
+        ([(0, 0.45, 0), (0.45, 1, -HOUR)], False),
+    ],
+)
+def test_a_clock_that_is_set_by_an_hour_changes_no_fate(
+    tmp_path: Path, parts: list[tuple[float, float, int]], *, is_one_file: bool
+) -> None:
+    simulate(str(tmp_path), 306, 200, troubles=True, file_bytes=1 << 40)
+    (capture,) = tmp_path.glob("*.pcap")
+    expected, whole = fates(History().night(capture)), capture.read_bytes()
+    assert "unacknowledged" in {row[-1] for row in expected["outcomes"]}
+    capture.unlink()
+    records = records_of(whole)
+    cut = [
+        b"".join(moved(one, ahead) for one in records[round(since * len(records)) : round(until * len(records))])
+        for since, until, ahead in parts
+    ]
+    history = History()
+    for nth, part in enumerate([b"".join(cut)] if is_one_file else cut):
+        path = tmp_path / f"{'ab'[nth]}.pcap"
+        path.write_bytes(whole[:24] + part)
+        made = history.night(path)
     assert fates(made) == expected
 
 

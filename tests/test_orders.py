@@ -4,7 +4,7 @@ import csv
 import json
 import random
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -23,7 +23,7 @@ from schemas.ingest import CAPTURES
 from schemas.replay import ENDS
 from udfs.frames.tables import schema_of
 
-FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\nx", '=HYPERLINK("http://x","y")')
+FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\nx", '=HYPERLINK("http://x","y")', " =1+1", "\uff1d1+1")
 
 
 def written(folder: Path, name: str) -> tuple[list[dict[str, str]], list[dict[str, Any]]]:
@@ -76,7 +76,7 @@ def test_where_bytes_are_missing_one_looks_into_the_queue_before_a_message_is_se
     _, whole = written(tmp_path / "whole", SEND_AGAIN)
     assert {row["look_first"] for row in whole} == {""}
     _, some = written(tmp_path / "some", SEND_AGAIN)
-    asked = {(row["outcome"], row["look_first"].partition(":")[0]) for row in some}
+    asked = {(row["outcome"], row["look_first"].partition(", in which")[0]) for row in some}
     assert asked == {
         ("displaced", ""),
         ("passed_by", "The captures lack 21,636 bytes, 1 file of their series and the beginning of 12 of 94 streams"),
@@ -89,6 +89,7 @@ def test_a_refused_message_that_was_sent_before_the_captures_may_have_been_accep
     rows = pl.DataFrame(
         [
             {"outcome": outcome, "session_id": "a->b", "sent_at": begun.replace(second=second, microsecond=0)}
+            | {"first_seen_at_utc": begun}
             for outcome in ("displaced", "passed_by")
             for second in (3, 20)
         ]
@@ -100,6 +101,25 @@ def test_a_refused_message_that_was_sent_before_the_captures_may_have_been_accep
         f"{early}, and not the other one with its number",
         "",
         early,
+        "",
+    ]
+
+
+def test_what_is_shown_long_after_it_was_sent_may_be_a_resend() -> None:
+    begun = datetime(2026, 3, 2, 8, 0, 20, tzinfo=UTC)
+    captures = pl.DataFrame([{"status": "ok", "first_captured_at": begun}], schema_of(CAPTURES.arrow))
+    few = {ENDS.name: schema_of(ENDS.arrow).to_frame(), CAPTURES.name: captures}
+    rows = pl.DataFrame(
+        [
+            {"outcome": outcome, "session_id": "a->b", "sent_at": begun}
+            | {"first_seen_at_utc": begun + timedelta(seconds=seconds)}
+            for outcome, seconds in (("passed_by", 30), ("passed_by", 31), ("displaced", 31))
+        ]
+    )
+    said = rows.select(look_first=_look_first(few))["look_first"].to_list()
+    assert [one.partition(",")[0] for one in said] == [
+        "",
+        "By its sender's clock it was sent more than 30 s before the captures show it",
         "",
     ]
 

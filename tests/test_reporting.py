@@ -485,3 +485,16 @@ def test_all_machines_that_could_not_connect_are_counted() -> None:
     rows = [{"explanation": f"10.0.0.{n} could not connect"} for n in range(9)]
     found = rows_of(FINDINGS, *rows, kind=kind, severity=Severity.WARNING.value)
     assert len(findings.found_alone(found, FindingKind.CANNOT_CONNECT)) == 9
+
+
+def test_a_sequence_that_is_acknowledged_in_vain_is_told_with_its_machines() -> None:
+    rows = (
+        {"kind": "repeated_order_ack", "severity": severity, "explanation": f"{severity}.", "found_at": SINCE}
+        | {"incident_id": incident, "session_id": "s->r", "destination_queue": "Q"}
+        for severity, incident in (("info", "known"), ("info", "nowhere"), ("warning", "known"))
+    )
+    told = rows_of(INCIDENTS, {"incident_id": "known", "receivers": ["10.0.0.1"], "senders": [{"address": "10.0.0.9"}]})
+    assert findings.unheard(rows_of(FINDINGS, *rows), told) == [
+        "info. The messages are from 10.0.0.9 to 10.0.0.1, to Q: look to which machine the receiver connects.",
+        "info. The messages are of session s->r, to Q: look to which machine the receiver connects.",
+    ]

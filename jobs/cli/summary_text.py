@@ -57,6 +57,7 @@ _IN_OTHERS = {
     "causes_untold",
     "failed_connections",
     "errors_alone",
+    "acknowledged_in_vain",
     "books",
     "seconds",
 }
@@ -191,7 +192,7 @@ def _what_happened(summary: Mapping[str, Any]) -> list[str]:
     told = len(summary.get("worst_incidents", ()))
     next_ones = enumerate(summary.get("next_incidents", ()), told + 1)
     lines += [f"{number}. {_in_one_line(one, captured_to)}" for number, one in next_ones]
-    alone = (*failed, *summary.get("errors_alone", ()))
+    alone = (*failed, *summary.get("errors_alone", ()), *summary.get("acknowledged_in_vain", ()))
     return lines + [printable(one) for one in alone if one not in summary.get("headline", "")]
 
 

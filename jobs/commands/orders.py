@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
+from unicodedata import normalize
 
 import polars as pl
 
@@ -17,6 +18,7 @@ from schemas.ingest import CAPTURES
 from schemas.messages import MESSAGES
 from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import ENDS
+from schemas.wire import RESEND_INTERVALS_S
 from udfs.frames.columns import PLACE
 from udfs.report.flow import COPIES, Few, arrivals_accepted_since, read_few
 from udfs.report.lacks import find_lacks, in_words, lacks_of_sessions
@@ -35,11 +37,16 @@ COLUMNS = {
 }
 """The columns of each list."""
 _REFUSED = [outcome.value for outcome in (Outcome.GIVEN_UP, Outcome.PASSED_BY, Outcome.NEVER_SEEN)]
-_LOOK_FIRST = "The captures lack {}: look into the destination queue first, as an arrival that they lack may be there."
+_LOOK = "look into the destination queue first, and whether the application has it already"
+_LOOK_FIRST = f"The captures lack {{}}, in which it may have arrived: {_LOOK}."
 _SENT_BEFORE = (
-    "By its sender's clock it was sent before the captures begin, so the receiver may have taken it then{}: look into "
-    "the destination queue first."
+    f"By its sender's clock it was sent before the captures begin, so the receiver may have taken it then{{}}: {_LOOK}."
 )
+_SEEN_LATE = (
+    "By its sender's clock it was sent more than 30 s before the captures show it, as if this was a resend. Another "
+    f"arrival, on a way that the captures lack, may have been accepted: {_LOOK}."
+)
+_RESENT_AFTER = pl.duration(seconds=RESEND_INTERVALS_S[0])
 _NOT_THE_OTHER = ", and not the other one with its number"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a cell begins that a spreadsheet may calculate."""
@@ -82,7 +89,8 @@ def _look_first(few: Few) -> pl.Expr:
     """Returns what to look at before a lost message is sent again: missing bytes may hold an arrival that was accepted.
 
     That is so unless another message has its number, which damaged bytes may seem to be, or a FinalAck says that it did
-    not reach its queue. One that was sent before the captures begin may have been accepted then.
+    not reach its queue. One that was sent before the captures begin may have been accepted then, and one of which they
+    show only what seems to be a resend, before.
     """
     whole = few[ENDS.name], few[CAPTURES.name]
     found = find_lacks(*whole)
@@ -97,8 +105,10 @@ def _look_first(few: Few) -> pl.Expr:
         .then(pl.lit(_SENT_BEFORE.format(_NOT_THE_OTHER)))
         .when(may_be_there)
         .then(pl.lit(_SENT_BEFORE.format("")))
-        .when(pl.col("outcome").is_in(doubted))
+        .when(pl.col("outcome").is_in(doubted) & (of_session != ""))
         .then(of_session)
+        .when(pl.col("outcome").is_in(_REFUSED) & (pl.col("first_seen_at_utc") - pl.col("sent_at") > _RESENT_AFTER))
+        .then(pl.lit(_SEEN_LATE))
         .otherwise(pl.lit(""))
     )
 
@@ -142,7 +152,9 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     text = "" if value is None else str(value)
-    return f"{chr(39)}{printable(text)}" if text.startswith(_FORMULA) else printable(text)
+    # A spreadsheet may take off spaces, and reads wide characters as their narrow ones.
+    is_formula = text.startswith(_FORMULA) or normalize("NFKC", text.strip()).startswith(_FORMULA)
+    return f"{chr(39)}{printable(text)}" if is_formula else printable(text)
 
 
 def _time(value: datetime) -> str:

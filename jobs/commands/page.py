@@ -50,7 +50,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         apart=len(errors_alone(few["findings"])),
         silences=rows["silences"],
         failed=failed,
-        unheard=unheard(few["findings"]),
+        unheard=len(unheard(few["findings"], few["incidents"])),
     )
     return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,

@@ -118,7 +118,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     is_judged, captures = any(outcomes.values()), few["captures"].to_dicts()
     failed = found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
     worst, following = unrepaired_incidents(incidents)
-    apart = errors_alone(few["findings"])
+    apart, in_vain = errors_alone(few["findings"]), unheard(few["findings"], incidents)
     figures = headline_figures(
         outcomes,
         where,
@@ -139,7 +139,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         why="" if is_judged else why_nothing_judged(engine, captures, has_failed=bool(failed)),
         silences=causes_of_silence(incidents),
         failed=failed,
-        unheard=unheard(few["findings"]),
+        unheard=len(in_vain),
     )
     found = sentences_by_incident(few["findings"], incidents)
     told = [one["incident_id"] for one in worst]
@@ -184,6 +184,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         "causes_untold": causes_untold(incidents, [*worst, *following]),
         "failed_connections": failed[:SENTENCES],
         "errors_alone": apart[:SENTENCES],
+        "acknowledged_in_vain": in_vain[:SENTENCES],
         "unanswered_pings": found_alone(few["findings"], FindingKind.UNANSWERED_PINGS, notes=True)[:SENTENCES],
     } | newest
 

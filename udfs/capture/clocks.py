@@ -3,7 +3,8 @@
 Each interface of each section of a pcapng file has its own clock: of two interfaces, or of files joined by `cat`, one
 does not step back because its records stand behind those of the other. A file of the older format names no interface.
 Its records come from several clocks if the stretches between the steps cover the same time almost twice: one clock
-does that only if it is set back by as long as the capture ran before and runs after that. So they do if each stretch
+does that only if it is set back by as long as the capture ran before and runs after that; a pause that is about as
+long as a step back is no time that they cover, as the clock may have gone ahead there. So they do if each stretch
 begins at the time of the first record: one clock does that only if it is set back to when the capture began. Files of
 one clock that were joined in another order than that of their times are like several clocks: no two of their stretches
 cover the same time, and where the end of one meets the beginning of another, no more time passes than between most
@@ -103,7 +104,9 @@ class _Clock:
         """Tells whether its records have two or more clocks, which nothing names."""
         if not self._back_ns:
             return False
-        covered = int(self._times[-1]) - self._first_ns + self._back_ns
+        most_back_ns = max(-step.step_ns for step in self.steps)
+        ahead_ns = sum(pause.length_ns for pause in self._pauses if 4 * pause.length_ns > 3 * most_back_ns)
+        covered = int(self._times[-1]) - self._first_ns + self._back_ns - ahead_ns
         is_covered_twice = covered > _COVERED * (self.most_ns - self.least_ns)
         return self._begins_again or is_covered_twice or self._is_joined
 

@@ -8,7 +8,7 @@ from schemas.incidents import Cause
 from schemas.replay import FINDINGS, FindingKind, Severity
 from udfs.frames.columns import SEQUENCE, count, count_distinct, count_if
 from udfs.replay.incidents.advice import CAUSE_OF
-from udfs.report.rows import SEVERITIES, first_of, in_period, place_in, with_nanoseconds
+from udfs.report.rows import SEVERITIES, Row, first_of, in_period, place_in, with_nanoseconds
 
 LISTED_INCIDENTS = 100
 LISTED_FINDINGS = 25
@@ -78,13 +78,23 @@ def found_alone(findings: pl.DataFrame, kind: FindingKind, *, notes: bool = Fals
     return _alone(findings.filter(pl.col("kind") == kind.value, is_told))
 
 
-def unheard(findings: pl.DataFrame) -> int:
-    """Returns how many sequences are sent again and again although their receiver acknowledges them each time.
+def unheard(findings: pl.DataFrame, incidents: pl.DataFrame) -> list[str]:
+    """Says which sequences are sent again and again although their receiver acknowledges them each time.
 
     Of a stuck sequence, the receiver repeats its OrderAck, too; that finding is a warning.
     """
     is_note = pl.col("severity") == Severity.INFO.value
-    return findings.filter(pl.col("kind") == FindingKind.REPEATED_ORDER_ACK.value, is_note).height
+    rows = findings.filter(pl.col("kind") == FindingKind.REPEATED_ORDER_ACK.value, is_note).sort("found_at")
+    machines = incidents.select("incident_id", "senders", "receivers")
+    told = rows.join(machines, on="incident_id", how="left", maintain_order="left")
+    return [f"{row['explanation']} {_where_to_look(row)}" for row in told.to_dicts()]
+
+
+def _where_to_look(row: Row) -> str:
+    senders = " and ".join(one["address"] for one in row["senders"] or () if one["address"])
+    receivers = " and ".join(row["receivers"] or ())
+    way = f"from {senders} to {receivers}" if senders and receivers else f"of session {row['session_id']}"
+    return f"The messages are {way}, to {row['destination_queue']}: look to which machine the receiver connects."
 
 
 def errors_alone(findings: pl.DataFrame) -> list[str]:

@@ -122,8 +122,9 @@ def may_be_earlier(begun_ns: int | None) -> pl.Expr:
 def early_in_words(messages: int) -> str:
     """Returns that so many of the lost messages may have been delivered before the captures begin."""
     were = f"{messages:,} of them {one_or_many(messages, 'was', 'were')}"
-    taken = "sent before the captures begin, and may have been taken then: look into the queue before sending again"
-    return f"{were} {taken}." if messages else ""
+    taken = "sent before the captures begin, and may have been taken then"
+    look = "before sending again, look into the queue, and whether the application has them already"
+    return f"{were} {taken}: {look}." if messages else ""
 
 
 def places(queues: pl.DataFrame) -> Row:

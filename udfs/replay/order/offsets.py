@@ -1,8 +1,11 @@
-"""Finds by how much the clocks of captures differ that were made at the same time and hold the same connections.
+"""Finds by how much the clocks of captures differ that hold the same connections.
 
 Each packet has the time of the capture that completed it. Two neighbours on a stream, of two captures, say how far one
 clock is ahead at most: the later one did not come first. So do the packets of a handshake, each of which answers the
 one before it, from the other direction: also those of two captures that have a direction each.
+
+Captures that were made one after the other, but for a clock that was set in between, are in the order in which their
+connections go on.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,30 +18,37 @@ import polars as pl
 from schemas.ingest import PacketType
 from udfs.frames.columns import PLACE, nanoseconds
 from udfs.frames.derivation import derives
+from udfs.replay.order.apart import captures_apart
 
 _LEAST_NS = 250_000_000
 """Clocks that differ less are taken for equal."""
 _OVERLAP_NS = 500_000_000
 """Captures that overlap less were made one after the other."""
+_CLEARLY = 3
+"""So many times as many connections have to go on from one capture to another as back."""
 _MOST = 10_000
 """Changes from one capture to another that are looked at."""
+_SPAN = ("capture_id", "first_ns", "last_ns")
 OF_HANDSHAKE = ("stream_id", "handshake_type", "capture_id", "captured_ns")
 """The columns of HANDSHAKES that `find_answers` needs."""
 _SCHEMA = {"capture_id": pl.String, "first_frame": pl.Int64, "behind_ns": pl.Int64}
 
 
 def find_spans(captures: pl.DataFrame) -> pl.DataFrame:
-    """Returns `capture_id`, `first_ns` and `last_ns` of the captures, in order, if any two were made at the same time.
+    """Returns `capture_id`, `first_ns`, `last_ns` and `series` of the captures, in order, if their clocks may differ.
 
-    A capture whose own clock steps back has no such times.
+    That is if any two were made at the same time, or if some are `captures_apart`, of which `series` is the tap. A
+    capture whose own clock steps back has no such times.
     """
-    timed = captures.filter(pl.col("clock_steps").is_null()).select(
+    steady = captures.filter(pl.col("clock_steps").is_null())
+    timed = steady.select(
         "capture_id",
         first_ns=nanoseconds(pl.col("first_captured_at")),
         last_ns=nanoseconds(pl.col("last_captured_at")),
     )
     in_order = timed.drop_nulls().sort("first_ns", "last_ns", "capture_id")
-    return in_order.filter(_overlaps().any())
+    apart = captures_apart(steady)
+    return in_order.join(apart, on="capture_id", how="left").filter(_overlaps().any() | pl.lit(not apart.is_empty()))
 
 
 def _overlaps() -> pl.Expr:
@@ -47,13 +57,14 @@ def _overlaps() -> pl.Expr:
 
 
 def find_shared_streams(spans: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFrame:
-    """Returns `stream_id` of the streams in several captures, if a stream is in two that were made at the same time.
+    """Returns `stream_id` of the streams in several captures that were made at the same time, or by several taps.
 
     `shown` are the `stream_id` and `capture_id` of all packets.
     """
     several = shown.join(spans, on="capture_id").filter(pl.len().over("stream_id") > 1)
     in_order = several.sort("first_ns", "last_ns", "capture_id")
-    return in_order.filter(_overlaps().over("stream_id").any()).select("stream_id").unique()
+    by_taps = pl.col("series").n_unique() > 1
+    return in_order.filter((_overlaps().any() | by_taps).over("stream_id")).select("stream_id").unique()
 
 
 @derives(("stream_id",), columns={"packets": (*PLACE, "capture_id", "captured_ns")})
@@ -109,7 +120,7 @@ def find_offsets(spans: pl.DataFrame, neighbours: pl.DataFrame) -> pl.DataFrame:
 
     The rows are of `clocks.find_steps`. One is left out where the clocks may be the same.
     """
-    times = {capture: (first, last) for capture, first, last in spans.rows()}
+    times = {capture: Span(first, last) for capture, first, last in spans.select(_SPAN).iter_rows()}
     changes: dict[tuple[str, str], list[Change]] = defaultdict(list)
     partners: dict[str, set[str]] = defaultdict(set)
     for before, capture, *change in _some(neighbours).rows():
@@ -117,13 +128,12 @@ def find_offsets(spans: pl.DataFrame, neighbours: pl.DataFrame) -> pl.DataFrame:
         partners[before].add(capture)
         partners[capture].add(before)
     offsets: dict[str, int] = {}
-    for capture, (first, last) in times.items():
+    for capture, span in times.items():
         found = [(0, 0)]
         for other in sorted(partners[capture] & offsets.keys()):
-            bounds = _bounds(changes[other, capture], changes[capture, other])
-            overlap = min(last, times[other][1]) - max(first, times[other][0])
-            ahead = bounds.fit() if overlap > _OVERLAP_NS else 0
-            found.append((len(bounds.least) + len(bounds.most), offsets[other] + ahead))
+            there, back = changes[other, capture], changes[capture, other]
+            ahead = _ahead(there, back, span, times[other])
+            found.append((len(there) + len(back), offsets[other] + ahead))
         offsets[capture] = max(found)[1]
     rows = [(capture, -1, -offset) for capture, offset in offsets.items() if offset]
     return pl.DataFrame(rows, _SCHEMA, orient="row")
@@ -143,19 +153,34 @@ class Change(NamedTuple):
     least_ns: int | None
 
 
+class Span(NamedTuple):
+    """Holds when the first and the last record of a capture were captured, in ns since 1970."""
+
+    first: int
+    last: int
+
+    def overlap(self, other: "Span") -> int:
+        """Returns for how long both seem to have been made, in ns; negative for apart."""
+        return min(self.last, other.last) - max(self.first, other.first)
+
+    def moved(self, ahead: int) -> "Span":
+        """Returns when that was by a clock that this one is so far ahead of."""
+        return Span(self.first - ahead, self.last - ahead)
+
+
 class Bounds(NamedTuple):
     """Holds by how many ns a clock is ahead of another one `least`, and at `most`, each list in order."""
 
     least: list[int]
     most: list[int]
 
+    def contradicted(self, ahead: int) -> int:
+        """Returns how many bounds say that the clock is not so far ahead."""
+        return len(self.least) - bisect_right(self.least, ahead) + bisect_left(self.most, ahead)
+
     def fit(self) -> int:
         """Returns what contradicts the fewest bounds, the least of these; 0 below what counts as a difference."""
-
-        def contradicted(ahead: int) -> int:
-            return len(self.least) - bisect_right(self.least, ahead) + bisect_left(self.most, ahead)
-
-        ahead = min((0, *self.least, *self.most), key=lambda one: (contradicted(one), abs(one)))
+        ahead = min((0, *self.least, *self.most), key=lambda one: (self.contradicted(one), abs(one)))
         return ahead if abs(ahead) > _LEAST_NS else 0
 
 
@@ -164,3 +189,26 @@ def _bounds(there: Sequence[Change], back: Sequence[Change]) -> Bounds:
     least = [one.least_ns for one in there if one.least_ns is not None] + [-one.ahead_ns for one in back]
     most = [one.ahead_ns for one in there] + [-one.least_ns for one in back if one.least_ns is not None]
     return Bounds(sorted(least), sorted(most))
+
+
+def _ahead(there: Sequence[Change], back: Sequence[Change], own: Span, other: Span) -> int:
+    """Returns by how many ns the clock of a capture is ahead of that of another one that seems to begin before it.
+
+    `there` are the changes from the other one to it, and `back` those from it to the other one. If the connections go
+    on in one of them, it was made after the other. Else, where they seem to be made one after the other, a packet that
+    was sent again fills what the first one lacks.
+    """
+    if own.overlap(other) <= _OVERLAP_NS:
+        return own.last - other.first if _clearly(back, there) else 0
+    bounds = _bounds(there, back)
+    ahead = bounds.fit()
+    if not ahead or 2 * own.moved(ahead).overlap(other) > min(own.last - own.first, other.last - other.first):
+        return ahead
+    # Nearly, they were made in turn: the bounds are too low by the time in which no connection went on.
+    in_turn = own.last - other.first if ahead > 0 else own.first - other.last
+    return in_turn if bounds.contradicted(in_turn) <= bounds.contradicted(ahead) else ahead
+
+
+def _clearly(some: Sequence[Change], others: Sequence[Change]) -> bool:
+    """Tells whether connections go on in one direction: a few packets that were sent again may seem to go back."""
+    return len(some) > max(1, _CLEARLY * len(others))

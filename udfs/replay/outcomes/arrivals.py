@@ -60,6 +60,9 @@ class Arrival(NamedTuple):
     sent_us: int | None
     """Its SentTime, by its sender's clock."""
     captured_us: int | None
+    """The time of its last record, as recorded."""
+    at_us: int | None
+    """The same by clocks that do not step back, by which times are compared."""
     accepted: bool | None
     verdict: str
     reason: str | None

@@ -132,9 +132,9 @@ class Message:
 
     @cached_property
     def times_since_acceptance(self) -> list[int]:
-        """Returns the times of its arrivals from the accepted one on: what is refused is sent again for that alone."""
+        """Returns when it arrived, from the accepted arrival on: what is refused is sent again for that alone."""
         since = self.accepted_as.replay_order if self.accepted_as else 0
-        return [one.captured_us for one in self.arrivals if one.replay_order >= since and one.captured_us is not None]
+        return [one.at_us for one in self.arrivals if one.replay_order >= since and one.at_us is not None]
 
     @cached_property
     def next_resend_us(self) -> int | None:

@@ -199,6 +199,7 @@ def _run_row(
     `decided_us` is when it was decided, in µs since 1970; None if it was not.
     """
     which = f" This holds for {last - first + 1} numbers, from {first} to {last}."
+    or_before = "" if shown_by.before and not shown_by.assumed else ", or came before the captures begin"
     return {
         **_row_of(shown_by, first, outcome),
         "numbers": last - first + 1,
@@ -207,7 +208,7 @@ def _run_row(
         "refusals": 0,
         "decided_at": decided_us,
         "witness": distinct((shown_by.key, decided_by)),
-        "explanation": _OF_NUMBERS[outcome] + ("" if first == last else which),
+        "explanation": _OF_NUMBERS[outcome].format(or_before=or_before) + ("" if first == last else which),
     }
 
 
@@ -256,7 +257,7 @@ _UNDECIDED = (
 )
 _OF_NUMBERS: Mapping[Outcome, str] = {
     Outcome.EXPIRED_UNSEEN: "No message with this number was seen on the way to this receiver, and its sender skipped "
-    "it: it expired before it came here, or was withdrawn.",
+    "it: it expired before it came here, or was withdrawn{or_before}.",
     Outcome.NEVER_SEEN: "A later message says that one with this number was sent, but none was seen, and the receiver "
     "went on beyond it.",
     Outcome.AWAITED: "A later message says that one with this number was sent, but none was seen yet, and the receiver "

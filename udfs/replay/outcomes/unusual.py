@@ -74,6 +74,7 @@ def _arrivals(
         *_COPIED,
         pl.col("sent_at").dt.timestamp("us").alias("sent_us"),
         pl.col("captured_at").dt.timestamp("us").alias("captured_us"),
+        (pl.col("captured_ns") // 1000).alias("at_us"),
         pl.col("covered_at").is_not_null().alias("covered"),
         are_in(some, on_closed).alias("cut_off"),
         (are_in(some, not_arrived.select(PLACE)) & was_seen_after.fill_null(value=False)).alias("untaken"),
@@ -92,7 +93,7 @@ def _arrivals(
 
 def _longest_interval() -> pl.Expr:
     """Returns the longest time between two arrivals of one message, one after the other, in each sequence, in µs."""
-    time = pl.col("captured_at").dt.timestamp("us")
+    time = pl.col("captured_ns") // 1000
     between = time.sort().diff().max().over(*SEQUENCE, "tx_sequence_number", *MESSAGE)
     return between.max().over(SEQUENCE)
 
