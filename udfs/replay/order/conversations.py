@@ -175,9 +175,10 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
         suspect, streams=sources.streams, handshakes=sources.handshakes, captures=sources.captures
     )
     unread = engine.derive(unread_ranges, stream_gaps=sources.stream_gaps, quarantine=sources.quarantine)
-    steps, offsets = looked["steps"], _find_offsets(engine, sources, looked["spans"])
-    clocks_differ = False
-    if offsets is not None:
+    steps, apart, clocks_differ, shown = looked["steps"], looked["apart"], False, None
+    if engine.count(looked["spans"]) or engine.count(apart):
+        shown = engine.expect_few(engine.distinct(engine.select(sources.packets, "stream_id", "capture_id")))
+        offsets = engine.expect_few(_find_offsets(engine, sources, looked["spans"], shown))
         steps, clocks_differ = engine.union(steps, offsets), engine.count(offsets) > 0
     has_steps, had_copies = (engine.count(rows) > 0 for rows in (steps, looked["named"]))
     united = Conversations(
@@ -199,40 +200,38 @@ def unite(engine: Engine[T], sources: Sources[T]) -> Conversations[T]:
     pairs = looked["alike"]
     if engine.count(looked["vague"]):
         pairs = _with_same_packets(united, looked["connections"], looked["vague"], pairs)
-    apart = looked["apart"]
-    if not engine.count(pairs):
-        return _with_clocks(united, apart, engine.table([], _PAIR))
-    packets = (united.messages, united.acks, united.handshakes)
-    shown = engine.distinct(engine.union(*(engine.select(rows, "stream_id", "capture_id") for rows in packets)))
-    chosen = engine.derive_tables(choose_streams, pairs=pairs, connections=looked["connections"], shown=shown)
-    united, differences = _without_copies(united, chosen["copies"], chosen["groups"])
-    return _with_clocks(united, apart, differences)
+    differences = engine.table([], _PAIR)
+    if engine.count(pairs):
+        packets = (united.messages, united.acks, united.handshakes)
+        of_packets = engine.distinct(
+            engine.union(*(engine.select(rows, "stream_id", "capture_id") for rows in packets))
+        )
+        chosen = engine.derive_tables(choose_streams, pairs=pairs, connections=looked["connections"], shown=of_packets)
+        united, differences = _without_copies(united, chosen["copies"], chosen["groups"])
+    return united if shown is None else _with_clocks(united, apart, differences, shown)
 
 
-def _with_clocks(united: Conversations[T], apart: T, differences: T) -> Conversations[T]:
-    """Returns the conversations with the clocks of captures, where nothing compares two."""
+def _with_clocks(united: Conversations[T], apart: T, differences: T, shown: T) -> Conversations[T]:
+    """Returns the conversations with the clocks of captures, where nothing compares two; `shown` are their streams."""
     engine, sources = united.engine, united.sources
     if not engine.count(apart):
         return united
-    shown = engine.expect_few(engine.distinct(engine.select(sources.packets, "stream_id", "capture_id")))
     pairs = engine.expect_few(engine.distinct(engine.select(differences, *CAPTURES_OF_PAIR)))
     clocks = engine.derive(find_clocks, apart=apart, shown=shown, streams=sources.streams, differences=pairs)
     return replace(united, clocks=clocks) if engine.count(clocks) else united
 
 
-def _find_offsets(engine: Engine[T], sources: Sources[T], spans: T) -> T | None:
-    """Returns rows of `offsets.find_offsets`; None if no connection is in captures that were made at the same time."""
-    if not engine.count(spans):
-        return None
-    shown = engine.distinct(engine.select(sources.packets, "stream_id", "capture_id"))
+def _find_offsets(engine: Engine[T], sources: Sources[T], spans: T, shown: T) -> T:
+    """Returns rows of `offsets.find_offsets`; `shown` are the streams in each capture."""
     shared = engine.expect_few(engine.derive(find_shared_streams, spans=spans, shown=shown))
     sides = engine.select(sources.streams, "stream_id", "connection_id", "from_initiator")
     greeted = engine.join(engine.select(sources.handshakes, *OF_HANDSHAKE), sides, ["stream_id"])
-    found = engine.keep(engine.derive(find_answers, handshakes=greeted))
-    if engine.count(shared):
-        packets = engine.join(sources.packets, shared, ["stream_id"], "semi")
-        found = engine.union(found, engine.derive(find_neighbours, packets=packets))
-    return engine.derive(find_offsets, spans=spans, neighbours=found) if engine.count(found) else None
+    packets = engine.join(sources.packets, shared, ["stream_id"], "semi")
+    neighbours = (
+        engine.derive(find_answers, handshakes=greeted),
+        engine.derive(find_neighbours, packets=packets),
+    )
+    return engine.derive(find_offsets, spans=spans, neighbours=engine.union(*neighbours))
 
 
 def _streams_in_time(united: Conversations[T]) -> T:
