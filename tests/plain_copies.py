@@ -76,6 +76,8 @@ class Connection:
         self.times: dict[tuple[bool, int], int | None] = {}
         """When the packets were captured, by direction and offset."""
         self.captures: set[str] = set()
+        self.shown: dict[bool, set[str]] = {True: set(), False: set()}
+        """The captures that show packets that are compared, by direction."""
 
     @property
     def endpoints(self) -> str:
@@ -117,6 +119,7 @@ def connections(tables: Rows) -> list[Connection]:
             connection.times[way, row["stream_offset"]] = row["captured_ns"]
             connection.captures |= {row["capture_id"]} - {None}
             if packet := identity(name, row):
+                connection.shown[way] |= {row["capture_id"]} - {None}
                 connection.packets[way].append((row["stream_offset"], packet))
             elif row.get("time_stamp_ms") is not None:
                 connection.established = row["client_guid"], row["time_stamp_ms"]
@@ -142,7 +145,7 @@ def difference(copy: Connection, other: Connection) -> Difference | None:
     ahead: dict[bool, int | None] = {True: 0, False: 0}
     if all(a is not None and b is not None for a, b in begun):
         return Difference(ahead, 2)
-    if copy.addresses == other.addresses or all(a is not None for a, _ in begun):
+    if copy.addresses == other.addresses or all(a is not None for a, _ in begun) or _goes_on(copy, other):
         return None
     same = 0
     for way in (True, False):
@@ -201,7 +204,7 @@ def renumbered(near: Iterable[tuple[Connection, Connection]]) -> dict[tuple[str,
     vague: dict[str, list[tuple[float, int, str, Renumbered]]] = defaultdict(list)
     for a, b in alike:
         knows = a.established and None not in (a.seq(True), a.seq(False))
-        if (a.established and b.established) or knows:
+        if (a.established and b.established) or knows or _goes_on(a, b):
             continue
         share = _share(a, b)
         one = _as_renumbered(a, b, in_part=True)
@@ -220,6 +223,37 @@ def renumbered(near: Iterable[tuple[Connection, Connection]]) -> dict[tuple[str,
 
 def _may_pass(a: Connection, b: Connection) -> bool:
     return a.addresses != b.addresses or a.endpoints == b.endpoints
+
+
+def _goes_on(a: Connection, b: Connection) -> bool:
+    """Whether a router may send on one connection what it got on the other one."""
+    return a.addresses[1] == b.addresses[0] or b.addresses[1] == a.addresses[0]
+
+
+def forwarded(tables: Rows, a: Connection, b: Connection, ahead: Mapping[bool, int | None]) -> bool:
+    """Whether one of two connections has packets that the other one would have if it was a copy."""
+    held = denied = 0
+    for way, step in ahead.items():
+        for own, other, sign in ((a, b, 1), (b, a, -1)):
+            stream, made = other.streams.get(way), _made(tables, other.shown[way])
+            if step is None or stream is None or made is None or stream["missing_bytes"]:
+                continue
+            for offset, packet in own.packets[way]:
+                at, ns = offset - sign * step, own.times[way, offset]
+                was_captured = None not in (ns, *made) and made[0] <= ns <= made[1]
+                within = 0 <= at < stream["recovered_bytes"]
+                if within or was_captured or (at < 0 and not stream["mid_stream"]):
+                    is_there = (at, packet) in other.packets[way]
+                    held, denied = held + is_there, denied + (not is_there)
+    return denied > held / 10
+
+
+def _made(tables: Rows, shown: set[str]) -> tuple[Any, Any] | None:
+    """From when to when these captures were made, in ns; None if nothing is known of any."""
+    known = [row for row in tables.get("captures", []) if row["capture_id"] in shown]
+    first = [row["first_captured_at"] * 1000 for row in known if row.get("first_captured_at") is not None]
+    last = [row["last_captured_at"] * 1000 for row in known if row.get("last_captured_at") is not None]
+    return (min(first, default=None), max(last, default=None)) if known else None
 
 
 def _begun(a: Connection, b: Connection) -> list[Any]:
@@ -278,13 +312,19 @@ def copies(tables: Rows) -> dict[str, Copy]:
     pairs = {
         names: step
         for names, step in pairs.items()
-        if step.share == 2 or (step.share, -step.apart_s, names[1]) == likest[names[0]]
+        if step.share == 2
+        or (
+            (step.share, -step.apart_s, names[1]) == likest[names[0]]
+            and not forwarded(tables, *near[names], step.ahead)
+        )
     }
     pairs |= {
         (b, a): Difference({way: None if n is None else -n for way, n in step.ahead.items()}, step.share)
         for (a, b), step in pairs.items()
     }
     for (a, b), step in renumbered(near.values()).items():
+        if forwarded(tables, *near[a, b], step.ahead):
+            continue
         for pair, sign in (((a, b), 1), ((b, a), -1)):
             pairs.setdefault(
                 pair, Difference({way: None if n is None else sign * n for way, n in step.ahead.items()}, 2)

@@ -34,6 +34,7 @@ from udfs.replay.order.copies import (
 )
 from udfs.replay.order.coverage import unread_ranges
 from udfs.replay.order.damaged import restored
+from udfs.replay.order.forwarded import count_denied, places_in_others, without_forwarded
 from udfs.replay.order.offsets import (
     OF_HANDSHAKE,
     find_answers,
@@ -262,7 +263,29 @@ def _with_same_packets(united: Conversations[T], connections: T, vague: T, pairs
     compared = engine.keep(engine.derive(not_too_many, packets=packets))
     same = engine.derive(alike, packets=compared, vague=vague)
     counted = engine.sum_up(compared, ["stream_id"])
-    return engine.union(pairs, engine.derive(same_packets, alike=same, counted=counted, connections=connections))
+    found = engine.derive(same_packets, alike=same, counted=counted, connections=connections)
+    return engine.union(pairs, _without_forwarded(united, connections, engine.expect_few(found), compared))
+
+
+def _without_forwarded(united: Conversations[T], connections: T, pairs: T, compared: T) -> T:
+    """Returns the pairs of connections that are copies; `compared` are all packets of these and of others."""
+    engine, packets = united.engine, (united.messages, united.acks)
+    some = engine.select(compared, "stream_id")
+    theirs = (
+        engine.join(engine.select(rows, "stream_id", "capture_id"), some, ["stream_id"], "semi") for rows in packets
+    )
+    sides = engine.derive(
+        places_in_others,
+        pairs=pairs,
+        connections=connections,
+        streams=united.streams,
+        shown=engine.distinct(engine.union(*theirs)),
+        captures=united.sources.captures,
+    )
+    placed = engine.join(compared, engine.expect_few(sides), ["stream_id"])
+    others = engine.select(compared, "stream_offset", "packet", other="stream_id")
+    denied = engine.derive(count_denied, placed=placed, packets=others)
+    return engine.derive(without_forwarded, pairs=pairs, denied=denied)
 
 
 def _numbered(united: Conversations[T], number: Work, some: T, on: str) -> T:

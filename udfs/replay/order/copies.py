@@ -228,7 +228,15 @@ def _agree(names: Sequence[str]) -> Iterator[pl.Expr]:
 
 def _compatible(pairs: pl.DataFrame) -> pl.DataFrame:
     """Returns the pairs with other addresses and, as far as known, one beginning, which the first does not know."""
-    return pairs.filter(_x_is_vague(), *_agree(_BEGINNING), pl.col("x_addresses") != pl.col("y_addresses"))
+    is_other = pl.col("x_addresses") != pl.col("y_addresses")
+    return pairs.filter(_x_is_vague(), *_agree(_BEGINNING), is_other, ~_goes_on())
+
+
+def _goes_on() -> pl.Expr:
+    """Tells whether one connection goes on from where the other one ends: a router sends the messages on."""
+    x, y = (pl.col(f"{side}_addresses").struct for side in "xy")
+    to_y, to_x = (a.field("acceptor") == b.field("initiator") for a, b in ((x, y), (y, x)))
+    return (to_y | to_x).fill_null(value=False)
 
 
 def _x_is_vague() -> pl.Expr:
@@ -238,7 +246,7 @@ def _x_is_vague() -> pl.Expr:
 def _may_be_renumbered(pairs: pl.DataFrame) -> pl.DataFrame:
     """Returns the pairs of which one has no known handshake, and between which a firewall may be."""
     one_lacks = pl.any_horizontal(pl.col(f"{side}_booted_ms").is_null() for side in "xy")
-    return pairs.filter(_x_is_vague(), *_agree(_HANDSHAKE), _passes_once(), one_lacks)
+    return pairs.filter(_x_is_vague(), *_agree(_HANDSHAKE), _passes_once(), one_lacks, ~_goes_on())
 
 
 def _streams(connections: pl.DataFrame) -> pl.DataFrame:
