@@ -59,6 +59,7 @@ CASES = {
     "the second file before the first": Case(of(A, 5, 6, 8, 9, 0, 1, 3, 4), [], True),
     "a first file far earlier": Case(of(A, 5, 6, 8, 9, -5, -3, -2), [(5, -14)], False),
     "the last file after the first": Case(of(A, 0, 1, 3, 18, 19, 4, 5, 7, 9, 11, 13, 15, 17), [], True),
+    "files in any order": Case(of(A, *(5 * file + n for file in (5, 2, 7, 0, 3, 6, 1, 4) for n in range(5))), [], True),
     "files by their names": Case(of(A, 0, 1, 3, 18, 19, 4, 5, 20, 21, 7, 8, 9, 11, 13, 15, 16), [], True),
     "two files that changed places": Case(of(A, 0, 1, 2, 6, 7, 8, 1.9995, 3, 5, 6.0001, 8.0003, 9, 11), [], True),
     "a file of which another shows a part": Case(of(A, *range(0, 9, 2), 16, 5, 7, 9, 11, 13), [(7, -11)], False),

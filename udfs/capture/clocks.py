@@ -2,11 +2,11 @@
 
 Each interface of each section of a pcapng file has its own clock: of two interfaces, or of files joined by `cat`, one
 does not step back because its records stand behind those of the other. A file of the older format names no interface.
-Its records come from several clocks if the stretches between the steps cover the same time almost twice: one clock
-does that only if it is set back by as long as the capture ran before and runs after that; a pause that is about as
-long as a step back is no time that they cover, as the clock may have gone ahead there. So they do if each stretch
-begins at the time of the first record: one clock does that only if it is set back to when the capture began. Files of
-one clock that were joined in another order than that of their times are like several clocks: no two of their stretches
+Its records come from several clocks if the stretches between the steps cover the same time almost twice: one clock does
+that only if it is set back by as long as the capture ran before and runs after that; a pause that is about as long as
+the only step back is no time that they cover, as the clock may have gone ahead there. So they do if each stretch begins
+at the time of the first record: one clock does that only if it is set back to when the capture began. Files of one
+clock that were joined in another order than that of their times are like several clocks: no two of their stretches
 cover the same time, and where the end of one meets the beginning of another, no more time passes than between most
 records that follow one another.
 
@@ -32,6 +32,8 @@ _AHEAD_NS = 3_600_000_000_000
 _FARTHEST_NS = -EARLIEST_NS
 _COVERED = 1.75
 """Stretches that cover a time more often than this are of several clocks."""
+_ONCE_BACK = 2
+"""Stretches of a clock that stepped back once."""
 _HELD = 3
 """Records that are held until others follow: whether a clock was ahead shows two records later."""
 _SAME_BEGIN_NS = 100_000_000
@@ -104,9 +106,9 @@ class _Clock:
         """Tells whether its records have two or more clocks, which nothing names."""
         if not self._back_ns:
             return False
-        most_back_ns = max(-step.step_ns for step in self.steps)
-        ahead_ns = sum(pause.length_ns for pause in self._pauses if 4 * pause.length_ns > 3 * most_back_ns)
-        covered = int(self._times[-1]) - self._first_ns + self._back_ns - ahead_ns
+        covered = int(self._times[-1]) - self._first_ns + self._back_ns
+        if len(self._stretches) == _ONCE_BACK and 4 * self._pauses[0].length_ns > 3 * self._back_ns:
+            covered -= self._pauses[0].length_ns
         is_covered_twice = covered > _COVERED * (self.most_ns - self.least_ns)
         return self._begins_again or is_covered_twice or self._is_joined
 
