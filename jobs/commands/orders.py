@@ -42,11 +42,11 @@ _LOOK_FIRST = f"The captures lack {{}}, in which it may have arrived: {_LOOK}."
 _SENT_BEFORE = (
     f"By its sender's clock it was sent before the captures begin, so the receiver may have taken it then{{}}: {_LOOK}."
 )
+_RESENT_AFTER_S = RESEND_INTERVALS_S[0]
 _SEEN_LATE = (
-    "By its sender's clock it was sent more than 30 s before the captures show it, as if this was a resend. Another "
-    f"arrival, on a way that the captures lack, may have been accepted: {_LOOK}."
+    f"By its sender's clock it was sent more than {_RESENT_AFTER_S} s before the captures show it, as if this was a "
+    f"resend. Another arrival, on a way that the captures lack, may have been accepted: {_LOOK}."
 )
-_RESENT_AFTER = pl.duration(seconds=RESEND_INTERVALS_S[0])
 _NOT_THE_OTHER = ", and not the other one with its number"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a cell begins that a spreadsheet may calculate."""
@@ -100,6 +100,7 @@ def _look_first(few: Few) -> pl.Expr:
     of_session = pl.col("session_id").replace_strict(said, default="", return_dtype=pl.String)
     doubted = [*_REFUSED, *([Outcome.DISPLACED.value] if found.damaged else [])]
     may_be_there = may_be_earlier(captured(few[CAPTURES.name])[0])
+    is_late = pl.col("first_seen_at_utc") - pl.col("sent_at") > pl.duration(seconds=_RESENT_AFTER_S)
     return (
         pl.when(may_be_there & (pl.col("outcome") == Outcome.DISPLACED.value))
         .then(pl.lit(_SENT_BEFORE.format(_NOT_THE_OTHER)))
@@ -107,7 +108,7 @@ def _look_first(few: Few) -> pl.Expr:
         .then(pl.lit(_SENT_BEFORE.format("")))
         .when(pl.col("outcome").is_in(doubted) & (of_session != ""))
         .then(of_session)
-        .when(pl.col("outcome").is_in(_REFUSED) & (pl.col("first_seen_at_utc") - pl.col("sent_at") > _RESENT_AFTER))
+        .when(pl.col("outcome").is_in(_REFUSED) & is_late)
         .then(pl.lit(_SEEN_LATE))
         .otherwise(pl.lit(""))
     )

@@ -332,7 +332,7 @@ def machines_of(incident: Mapping[str, Any], classes: Sequence[int] = ()) -> lis
     if incident["cause"] in _AT_RECEIVER and not ran_out:
         return receivers
     senders = incident["senders"]
-    suspected = [one["address"] for one in senders if one["suspected"] and not _came_soon(senders)]
+    suspected = [] if _came_soon(senders) else [one["address"] for one in senders if one["suspected"]]
     at_sender = suspected or [one["address"] for one in senders] or [incident["source_queue_manager"]]
     return [*at_sender, *receivers] if ran_out or incident["cause"] == Cause.CANNOT_CONNECT else at_sender
 
