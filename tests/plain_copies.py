@@ -226,12 +226,12 @@ def _may_pass(a: Connection, b: Connection) -> bool:
 
 
 def _goes_on(a: Connection, b: Connection) -> bool:
-    """Whether a router may send on one connection what it got on the other one."""
+    """Whether the machine that accepted one connection opened the other one, as a router does."""
     return a.addresses[1] == b.addresses[0] or b.addresses[1] == a.addresses[0]
 
 
 def forwarded(tables: Rows, a: Connection, b: Connection, ahead: Mapping[bool, int | None]) -> bool:
-    """Whether one of two connections has packets that the other one would have if it was a copy."""
+    """Whether one of two connections lacks packets of the other one, although a copy would show them."""
     held = denied = 0
     for way, step in ahead.items():
         for own, other, sign in ((a, b, 1), (b, a, -1)):

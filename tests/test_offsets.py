@@ -108,9 +108,10 @@ def records_of(capture: bytes) -> list[bytes]:
     return found
 
 
-def later(record: bytes, seconds: int) -> bytes:
-    """Returns a record by a clock that is ahead."""
-    return (int.from_bytes(record[:4], "little") + seconds).to_bytes(4, "little") + record[4:]
+def later(record: bytes, seconds: float) -> bytes:
+    """Returns a record by a clock that is ahead; parts of a second need a capture with times in ns."""
+    time = sum(int.from_bytes(record[at : at + 4], "little") * unit for at, unit in ((0, SECOND), (4, 1)))
+    return b"".join(part.to_bytes(4, "little") for part in divmod(time + round(seconds * SECOND), SECOND)) + record[8:]
 
 
 def in_two(capture: Path, seconds: int) -> list[Path]:
@@ -133,7 +134,7 @@ def by_direction(capture: Path, seconds: float) -> list[Path]:
     for from_receiver in (False, True):
         kept = (one for one in records_of(whole) if _is_from_receiver(one[16:]) is from_receiver)
         parts.append(capture.with_name(f"direction_{from_receiver}.pcap"))
-        parts[-1].write_bytes(whole[:24] + b"".join(moved(one, seconds * from_receiver) for one in kept))
+        parts[-1].write_bytes(whole[:24] + b"".join(later(one, seconds * from_receiver) for one in kept))
     capture.unlink()
     return parts
 
@@ -141,12 +142,6 @@ def by_direction(capture: Path, seconds: float) -> list[Path]:
 def _is_from_receiver(frame: bytes) -> bool:
     ports = 34 if frame[12:14] == b"\x08\x00" else 54
     return frame[ports : ports + 2] == (1801).to_bytes(2)
-
-
-def moved(record: bytes, seconds: float) -> bytes:
-    """Returns a record with a time in ns by a clock that is ahead."""
-    time = sum(int.from_bytes(record[at : at + 4], "little") * unit for at, unit in ((0, SECOND), (4, 1)))
-    return b"".join(part.to_bytes(4, "little") for part in divmod(time + round(seconds * SECOND), SECOND)) + record[8:]
 
 
 def lost(tables: Mapping[str, pl.DataFrame]) -> list[tuple[Any, ...]]:
@@ -197,7 +192,7 @@ def test_a_clock_that_is_set_by_an_hour_changes_no_fate(
     capture.unlink()
     records = records_of(whole)
     cut = [
-        b"".join(moved(one, ahead) for one in records[round(since * len(records)) : round(until * len(records))])
+        b"".join(later(one, ahead) for one in records[round(since * len(records)) : round(until * len(records))])
         for since, until, ahead in parts
     ]
     history = History()

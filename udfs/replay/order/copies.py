@@ -91,7 +91,7 @@ def known_connections(streams: pl.DataFrame, handshakes: pl.DataFrame) -> pl.Dat
     )
 
 
-def _with_both(pairs: pl.DataFrame, connections: pl.DataFrame) -> pl.DataFrame:
+def with_both(pairs: pl.DataFrame, connections: pl.DataFrame) -> pl.DataFrame:
     """Joins the columns of both connections of each pair, with the prefixes x and y."""
     for prefix, side in zip("xy", PAIR, strict=True):
         pairs = pairs.join(connections.select(pl.all().name.prefix(f"{prefix}_")), on=side)
@@ -118,7 +118,7 @@ def same_handshake(connections: pl.DataFrame) -> pl.DataFrame:
     twice = connections.filter(known & pl.len().over(_HANDSHAKE).is_between(_SEVERAL, MOST_ALIKE))
     x, y = (twice.select(*_HANDSHAKE, pl.col("connection_id").alias(side)) for side in PAIR)
     pairs = x.join(y, on=_HANDSHAKE).filter(pl.col(X) < pl.col(Y)).select(PAIR)
-    both = _with_both(pairs, connections)
+    both = with_both(pairs, connections)
     is_same = pl.all_horizontal(pl.col(f"x_{name}") == pl.col(f"y_{name}") for name in _BEGINNING)
     return both.filter(_passes_once(), ~is_same.fill_null(value=False)).select(PAIR)
 
@@ -210,7 +210,7 @@ def likely_streams(alike: pl.DataFrame, connections: pl.DataFrame) -> pl.DataFra
     """Returns `stream_id` of the connections that may be copies of each other, as few of their packets say."""
     pairs = _of_connections(alike, connections)
     pairs = pl.concat([_compatible(pairs), _may_be_renumbered(pairs)]).select(PAIR).unique()
-    both = _with_both(pl.concat([pairs, same_handshake(connections)]).unique(), connections)
+    both = with_both(pl.concat([pairs, same_handshake(connections)]).unique(), connections)
     ways = (both.select(stream_id=f"{side}_{way}") for side in "xy" for way in WAYS)
     return pl.concat(ways).drop_nulls().unique()
 
@@ -218,7 +218,7 @@ def likely_streams(alike: pl.DataFrame, connections: pl.DataFrame) -> pl.DataFra
 def _of_connections(alike: pl.DataFrame, connections: pl.DataFrame) -> pl.DataFrame:
     """Returns what is `alike`, with both connections."""
     x, y = (_streams(connections).rename({"stream_id": side[0], "connection_id": side}) for side in PAIR)
-    return _with_both(alike.join(x, on="x").join(y, on=["y", "way"]), connections)
+    return with_both(alike.join(x, on="x").join(y, on=["y", "way"]), connections)
 
 
 def _agree(names: Sequence[str]) -> Iterator[pl.Expr]:
@@ -314,7 +314,7 @@ def renumbered_copies(pairs: pl.DataFrame, counted: pl.DataFrame, connections: p
     lacks its handshake, and more than half of all are. Both were captured at one time: most packets come as much later,
     and that is within a second, or as in a pair that shares an acknowledgment, which has a number of its own.
     """
-    known = _with_both(same_handshake(connections), connections)
+    known = with_both(same_handshake(connections), connections)
     begun = pl.all_horizontal(pl.col(f"{side}_{seq}").is_not_null() for side in "xy" for seq in _BEGINNING[:2])
     placed = {
         name: pl.coalesce(pl.col(f"x_offset_{way}") - pl.col(f"y_offset_{way}"), pl.when(begun).then(0))
@@ -370,7 +370,7 @@ def find_taps(pairs: pl.DataFrame, connections: pl.DataFrame, shown: pl.DataFram
     Captures that show the same connection are of one tap, which has the name of the first. `shown` are the `stream_id`
     and `capture_id` of packets.
     """
-    alike = _with_both(pairs.select(PAIR), connections).filter(pl.col("x_endpoints") == pl.col("y_endpoints"))
+    alike = with_both(pairs.select(PAIR), connections).filter(pl.col("x_endpoints") == pl.col("y_endpoints"))
     ids = pl.concat(alike.select(connection_id=side) for side in PAIR).unique()
     captures = ids.join(_streams(connections), on="connection_id").join(shown, on="stream_id")
     of_connections = captures.drop_nulls("capture_id").group_by("connection_id").agg(pl.col("capture_id").unique())
@@ -405,7 +405,7 @@ def stream_copies(pairs: pl.DataFrame, connections: pl.DataFrame) -> pl.DataFram
     swapped = pairs.select(pl.col(Y).alias(X), pl.col(X).alias(Y), *(-pl.col(name) for name in AHEAD))
     pairs = pl.concat([pairs.select(*PAIR, *AHEAD), swapped]).group_by(PAIR).agg(pl.max(*AHEAD))
     best = (
-        _with_both(pairs, _ranked(connections.join(pairs, left_on="connection_id", right_on=X, how="semi")))
+        with_both(pairs, _ranked(connections.join(pairs, left_on="connection_id", right_on=X, how="semi")))
         .filter(pl.col("y_rank") < pl.col("x_rank"))
         .group_by(X)
         .agg(pl.col(Y, *AHEAD).sort_by("y_rank").first())
@@ -417,7 +417,7 @@ def stream_copies(pairs: pl.DataFrame, connections: pl.DataFrame) -> pl.DataFram
         pl.coalesce("further", Y).alias(Y),
         *(pl.col(name) + further.otherwise(f"further_{name}") for name in AHEAD),
     )
-    both = _with_both(chosen, connections)
+    both = with_both(chosen, connections)
     ways = (both.select(stream_id=f"x_{way}", copy_of=f"y_{way}", ahead=f"ahead_{way}") for way in WAYS)
     return pl.concat(ways).drop_nulls(["stream_id", "copy_of"])
 

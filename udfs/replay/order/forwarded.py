@@ -9,7 +9,7 @@ import polars as pl
 
 from udfs.frames.columns import count_if, nanoseconds
 from udfs.frames.derivation import derives
-from udfs.replay.order.copies import AHEAD, PAIR, WAYS
+from udfs.replay.order.copies import AHEAD, PAIR, WAYS, with_both
 
 _DENIED = 0.1
 """Of the packets that two connections share, so many times as many may be on one of them alone."""
@@ -24,11 +24,7 @@ def places_in_others(
     and the captures that show it last from `since_ns` to `until_ns`. Streams of which bytes are missing deny nothing,
     and are left out. `shown` are the `stream_id` and `capture_id` of packets.
     """
-    named = connections.select("connection_id", *WAYS)
-    x, y = (named.select(pl.all().name.prefix(f"{side}_")) for side in "xy")
-    both = pairs.join(x, left_on=PAIR[0], right_on="x_connection_id").join(
-        y, left_on=PAIR[1], right_on="y_connection_id"
-    )
+    both = with_both(pairs, connections.select("connection_id", *WAYS))
     sides = [
         both.select(*PAIR, stream_id=f"{own}_{way}", other=f"{other}_{way}", shift=sign * pl.col(ahead))
         for way, ahead in zip(WAYS, AHEAD, strict=True)
@@ -47,8 +43,9 @@ def places_in_others(
 
 @derives(("other",), columns={"packets": ("other", "stream_offset", "packet")})
 def count_denied(placed: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
-    """Returns per PAIR how many packets the `other` stream has as well, `held`, or would have if it was one, `denied`.
+    """Returns per PAIR how many packets both streams have, `held`, and how many only one has, `denied`.
 
+    Of the latter, those count that the `other` stream would show if it was a copy.
     `placed` are packets with the columns of `places_in_others`, `packets` those of the other streams.
     """
     at = pl.col("stream_offset") - pl.col("shift")

@@ -62,7 +62,7 @@ class Arrival(NamedTuple):
     captured_us: int | None
     """The time of its last record, as recorded."""
     at_us: int | None
-    """The same by clocks that do not step back, by which times are compared."""
+    """When that record was captured, by a clock without steps. Rules compare these times, not the recorded ones."""
     accepted: bool | None
     verdict: str
     reason: str | None
