@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.cli.errors import UsageError
+from jobs.cli.errors import ConflictError, UsageError
 from jobs.tables import in_store
 from jobs.tables.in_folder import InFolder
 from jobs.tables.in_store import InStore
@@ -18,8 +19,10 @@ from jobs.tables.spark_rows import collect, to_spark
 from jobs.tables.through_spark import InCatalog, ThroughSpark
 from jobs.tables.warehouse import Rows, Warehouse
 from schemas.ingest import STREAM_GAPS
-from schemas.table import STRING, Column, Table
+from schemas.table import BINARY, STRING, Column, Table
 from udfs.frames.tables import schema_of
+
+_NAME = Column("name", STRING, "Its name.", nullable=False)
 
 
 @pytest.fixture(
@@ -142,6 +145,45 @@ def test_calls_leave_the_same_rows(spark: SparkSession, warehouse: Warehouse, *,
     assert warehouse.versions([STREAM_GAPS])[STREAM_GAPS.name] > version
 
 
+@pytest.mark.parametrize("landed", [True, False], ids=["its answer was lost", "it failed"])
+def test_rows_are_replaced_once_where_a_commit_is_in_doubt(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *, landed: bool
+) -> None:
+    warehouse.create(STREAM_GAPS)
+    warehouse.append(STREAM_GAPS, gaps(a1=1, b1=1))
+    warehouse.replace_rows(STREAM_GAPS, pl.DataFrame({"stream_id": ["a"]}), gaps(a2=2, c1=1))
+    assert [commit.version for commit in warehouse.commits(STREAM_GAPS)] == [2, 1, 0]
+    if isinstance(warehouse, ThroughSpark):
+        at_once = ThroughSpark._replace_at_once
+
+        def in_doubt(self: ThroughSpark, *given: Any) -> None:
+            if landed:
+                at_once(self, *given)
+            raise ConflictError("Something else wrote stream_gaps at the same time.")
+
+        monkeypatch.setattr(ThroughSpark, "_replace_at_once", in_doubt)
+    warehouse.replace_rows(STREAM_GAPS, pl.DataFrame({"stream_id": ["a"]}), gaps(d1=2, a3=1))
+    assert warehouse.read_local(STREAM_GAPS).sort(STREAM_GAPS.key).equals(gaps(a3=1, b1=1, c1=1, d1=2))
+
+
+def test_few_bytes_are_told_from_many(warehouse: Warehouse) -> None:
+    raw = Table("raw", "Bytes.", ("name",), (_NAME, Column("raw", BINARY, "Bytes.")), keeps_changes=True)
+    warehouse.create(raw)
+    assert warehouse.read_if_small(raw, 1 << 20) is not None
+    warehouse.append(raw, pl.DataFrame({"name": ["x", "y"], "raw": [b"1" * 1000, b"2" * 1000]}))
+    assert warehouse.read_if_small(raw, 1) is None
+    small = warehouse.read_if_small(raw, 1 << 20, "name")
+    assert small is not None
+    assert sorted(small["name"]) == ["x", "y"]
+    warehouse.replace_rows(raw, pl.DataFrame({"name": ["x"]}), pl.DataFrame({"name": ["z"], "raw": [b"3" * 1000]}))
+    (version,) = (commit.version for commit in list(warehouse.commits(raw))[-2:-1])
+    assert warehouse.differences(raw, version, raw.names, 1 << 20) is not None
+    found = warehouse.differences(raw, 0, raw.names, 1 << 20)
+    assert found is not None
+    assert [sorted(rows["name"]) for rows in found] == [["y", "z"], []]
+    assert warehouse.differences(raw, 0, raw.names, 1) is None
+
+
 def test_a_catalog_without_the_schema_is_one_sentence(spark: SparkSession) -> None:
     for name in ("spark_catalog.nowhere", "nowhere.msmq"):
         with pytest.raises(UsageError, match=f"There is no schema {name}, .*: CREATE SCHEMA {name}"):
@@ -164,7 +206,6 @@ def test_what_needs_spark_is_not_told_without(spark: SparkSession, tmp_path: Pat
     assert many is not None
     assert many.collect().equals(small)
     assert there.differences(STREAM_GAPS, 0, STREAM_GAPS.names) is None
-    assert there.read_if_small(STREAM_GAPS, 1 << 20) is None
     assert there.scan_if_many(STREAM_GAPS, 1) is None
     assert not there.own_logs
     assert isinstance(there.read(STREAM_GAPS), DataFrame)
@@ -177,10 +218,9 @@ def test_what_needs_spark_is_not_told_without(spark: SparkSession, tmp_path: Pat
 
 def test_a_table_of_an_earlier_version_gets_what_it_lacks(warehouse: Warehouse) -> None:
     """A column and a word; older rows have no value there, and newer ones may have both."""
-    name = Column("name", STRING, "Its name.", nullable=False)
     kind, colour = Column("kind", STRING, "Its kind.", values=("a", "b")), Column("colour", STRING, "Its colour.")
-    earlier = Table("things", "Things.", ("name",), (name, kind))
-    wider = replace(earlier, columns=(name, colour, replace(kind, values=("a", "b", "c"))))
+    earlier = Table("things", "Things.", ("name",), (_NAME, kind))
+    wider = replace(earlier, columns=(_NAME, colour, replace(kind, values=("a", "b", "c"))))
     warehouse.create(earlier)
     warehouse.append(earlier, pl.DataFrame({"name": ["x"], "kind": ["a"]}))
     for _ in range(2):

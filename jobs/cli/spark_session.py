@@ -34,16 +34,21 @@ _NEEDED = {
     # A commit without rows must be written as well, because it records what its table was derived from.
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",
 }
-FOR_FEW_ROWS = {
+FOR_LOGS = {
     # Generating and compiling Java code takes longer than the queries: 40 % of the JVM's work on a small night.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # One task per stage, and all stages of a query in one job.
+    # All stages of a query in one job, and few tasks of each.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+"""For Delta's own queries of the logs of tables."""
+FOR_FEW_ROWS = FOR_LOGS | {
+    # One task per stage.
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.adaptive.enabled": "false",
     # A plan is printed for each query, and nobody reads it.
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.debug.maxToStringFields": "1",

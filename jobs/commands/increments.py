@@ -86,8 +86,7 @@ def needs_no_tasks(warehouse: Warehouse, config: Config, files: Mapping[str, Sta
 
 def has_few_captures(warehouse: Warehouse, config: Config) -> bool:
     """Returns whether this process is known to have the memory for all captures that were ingested."""
-    size = _bytes_ingested(warehouse)
-    return size is not None and size < limit(warehouse, config)
+    return _bytes_ingested(warehouse) < limit(warehouse, config)
 
 
 @contextmanager
@@ -109,15 +108,13 @@ def _settings(warehouse: Warehouse, files: Mapping[str, Stamp]) -> Mapping[str, 
     """
     if isinstance(warehouse.spark, StartingSession):
         return {}
-    size = _bytes_ingested(warehouse)
-    is_small = size is not None and size + bytes_of(files, _WORTH_COMPILING) < _WORTH_COMPILING
+    with warehouse.without_compiling():
+        is_small = _bytes_ingested(warehouse) + bytes_of(files, _WORTH_COMPILING) < _WORTH_COMPILING
     return FOR_FEW_ROWS if is_small else {}
 
 
-def _bytes_ingested(warehouse: Warehouse) -> int | None:
-    """Returns the size of the captures in the table; None if Spark has to read it."""
-    if warehouse.needs_spark:
-        return None
+def _bytes_ingested(warehouse: Warehouse) -> int:
+    """Returns the size of the captures in the table."""
     return int(warehouse.read_local(CAPTURES, "content_bytes")["content_bytes"].sum())
 
 

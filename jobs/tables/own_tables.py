@@ -39,7 +39,8 @@ def require_own(
         UsageError: something else has the place of a table, or tables of ingest are missing.
     """
     asked = [table for table in TABLES if not _is_damaged(warehouse, table)]
-    properties = run_in_parallel(partial(_properties, warehouse, table) for table in asked)
+    with warehouse.without_compiling():
+        properties = run_in_parallel(partial(_properties, warehouse, table) for table in asked)
     found = {table: of for table, of in zip(asked, properties, strict=True) if of is not None}
     for table, of in found.items():
         if DECLARATION not in of:

@@ -41,13 +41,14 @@ def derive(
     derived = _held(warehouse).derived
     own = [table for table in tables if table not in sources]
     run_in_parallel(partial(warehouse.create, table, derived=True) for table in own)
-    read, now = sources_read(warehouse, step, own, **options), warehouse.versions(sources)
+    read = sources_read(warehouse, step, own, **options)
+    now = warehouse.versions(sources, read)
     if now.items() <= read.items() and not always:
         return False
     write(read)
     warehouse.forget(*sources)
     filled = {table.name for table in tables}
-    left = warehouse.versions(sources)
+    left = warehouse.versions(sources, now)
     if moved := [name for name, version in left.items() if now[name] != version and name not in filled]:
         raise ConflictError(f"Something wrote {', '.join(moved)} without the publish lock while {step} read it.")
     derived[step] = {"sources": left, "options": _digest(options), "tables": warehouse.versions(tables)}
@@ -60,10 +61,10 @@ def sources_read(warehouse: Warehouse, step: str, tables: Sequence[Table], **opt
     Empty if the tables have changed since, or were derived with other options.
     """
     recorded = _held(warehouse).derived.get(step, {})
-    same = (
-        recorded.get("options") == _digest(options) and warehouse.versions(tables).items() <= recorded["tables"].items()
-    )
-    return recorded["sources"] if same else {}
+    if recorded.get("options") != _digest(options):
+        return {}
+    left = recorded["tables"]
+    return recorded["sources"] if warehouse.versions(tables, left).items() <= left.items() else {}
 
 
 def out_of_date(
@@ -71,10 +72,10 @@ def out_of_date(
 ) -> list[str]:
     """Names the tables that are not as the step left them, or all if a source has changed since."""
     recorded = derived.get(step, {"sources": {}, "tables": {}})
-    if not warehouse.versions(sources).items() <= recorded["sources"].items():
+    read, left = recorded["sources"], recorded["tables"]
+    if not warehouse.versions(sources, read).items() <= read.items():
         return [table.name for table in tables]
-    left = recorded["tables"]
-    return [name for name, version in warehouse.versions(tables).items() if left.get(name) != version]
+    return [name for name, version in warehouse.versions(tables, left).items() if left.get(name) != version]
 
 
 def is_current(warehouse: Warehouse, versions: Mapping[str, int]) -> bool:

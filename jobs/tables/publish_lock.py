@@ -241,11 +241,13 @@ class PublishLock:
         raise ConflictError(f"Something else writes {table.name} all the time.")
 
     def _has_written(self) -> bool:
-        versions = self._recorded.versions
-        return any(
-            restore_target(self.held.commits_if_any(table), versions.get(table.name)) is not None
-            for table in self._tables
-        )
+        return any(self._has_written_to(table, self._recorded.versions.get(table.name)) for table in self._tables)
+
+    def _has_written_to(self, table: Table, recorded: int | None) -> bool:
+        newest = self.held.newest_entry(table)
+        if newest is None or newest[0] == recorded:
+            return False
+        return restore_target(self.held.commits_if_any(table), recorded) is not None
 
     def _snapshot_versions(self) -> None:
         """Notes the tables as they are, to be recorded with the next commit."""
@@ -375,7 +377,8 @@ def hold(
     mark, is_done = warehouse.mark(), Event()
     lock = PublishLock(warehouse, seconds, mark, undo)
     try:
-        lock.acquire(takes_over=takes_over)
+        with warehouse.without_compiling():
+            lock.acquire(takes_over=takes_over)
         Thread(target=_keep_renewing, args=(lock, seconds, is_done), daemon=True).start()
         yield lock.held, lock
         lock.release()

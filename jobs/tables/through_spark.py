@@ -2,23 +2,25 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any, Self
 from uuid import uuid4
 
 import polars as pl
 import pyarrow as pa
 from pyspark.errors import AnalysisException
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, BooleanType, StructType
 
-from jobs.cli.errors import UsageError, first_line
+from jobs.cli.errors import ConflictError, UsageError, first_line
 from jobs.cli.logs import progress
-from jobs.cli.spark_session import session_settings
+from jobs.cli.spark_session import FOR_LOGS, session_settings
 from jobs.tables.declared import (
     CHANGES,
     Guard,
@@ -32,7 +34,7 @@ from jobs.tables.declared import (
 )
 from jobs.tables.log import Commit
 from jobs.tables.running import Mark
-from jobs.tables.spark_rows import collect, with_columns_of
+from jobs.tables.spark_rows import cast_columns, collect, nullable, with_columns_of
 from jobs.tables.warehouse import DELETED, Rows, Warehouse, columns_of
 from schemas.table import Column, Table
 from schemas.tables import ONCE_VIEWS
@@ -42,7 +44,7 @@ from udfs.replay.order.sources import SOURCES
 _NO_SCHEMA = re.compile(r"SCHEMA_NOT_FOUND|CATALOG_NOT_FOUND|REQUIRES_SINGLE_PART_NAMESPACE")
 _NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-_MORE = "_more"
+_MORE, _GONE = "_more", "_gone"
 _COMMITS = 500
 """The newest commits that are read of a table's history."""
 _NO_VERSION = 1 << 53
@@ -53,8 +55,12 @@ _NO_VERSION = 1 << 53
 class _Known:
     """Holds what a run that has the publish lock knows of a table's history; nobody else may write."""
 
-    commits: list[Commit]
-    """Newest first."""
+    version: int
+    """The newest version when the run last looked."""
+    own: list[Commit] = field(default_factory=list)
+    """The last commits up to it, newest first, as far as the run has made them one after another."""
+    earlier: list[Commit] | None = None
+    """Those before, newest first; None as long as nobody has asked."""
     written: int = 0
     """Commits with rows that the run has made since, at most: a MERGE without a row to change makes none."""
     is_current: bool = True
@@ -138,7 +144,11 @@ class ThroughSpark(Warehouse):
         return collect(with_columns_of(table, self.read(table)).select(*schema.names))
 
     def read_if_small(self, table: Table, most: int, *columns: str) -> pl.DataFrame | None:
-        """Returns None: Spark has to look."""
+        if not self.is_new(table):
+            (detail,) = self.spark.sql(f"DESCRIBE DETAIL {self.name(table)}").collect()
+            if detail["sizeInBytes"] > most:
+                return None
+        return self._read_columns(table, columns_of(table, columns or table.names))
 
     def scan_if_many(self, table: Table, most: int, *columns: str) -> pl.LazyFrame | None:
         """Returns None: Spark has to read all rows."""
@@ -148,24 +158,26 @@ class ThroughSpark(Warehouse):
     ) -> tuple[pl.DataFrame, pl.DataFrame] | None:
         """Sums up what the change data feed says of each row: that it came, or went, more often than the other.
 
-        None, too, where `most` bytes are a limit, since the size of rows is not known before they come; where the
-        warehouse is not held in memory; and where Delta keeps no changes since then: from now on it does.
+        None, too, where neither `most` bytes nor this process's memory is a limit, and where Delta keeps no changes
+        since then: from now on it does.
         """
-        if most is not None or self.local is None:
+        if most is None and self.local is None:
             return None
         if (newest := self.newest_entry(table)) is None or newest[0] <= version:
             none = schema_of(columns_of(table, columns)).to_frame()
             return none, none
         try:
             feed = self._feed(table, version)
-            more = F.when(F.col("_change_type").isin(*DELETED), -1).otherwise(1)
+            if most is not None and _bytes_that_came(feed, columns) > most:
+                return None
+            more = F.when(_is_gone(), -1).otherwise(1)
             summed = feed.groupBy(*columns).agg(F.sum(more).alias(_MORE)).where(F.col(_MORE) != 0)
-            found = collect(summed.limit(self.local.most_settled + 1))
+            found = collect(summed if self.local is None else summed.limit(self.local.most_settled + 1))
         except Exception as error:  # noqa: BLE001 - PySpark has no class for some of them
             progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
             self._keep_changes()
             return None
-        if found.height > self.local.most_settled:
+        if self.local is not None and found.height > self.local.most_settled:
             return None
         came, went = (found.filter(is_so).drop(_MORE) for is_so in (pl.col(_MORE) > 0, pl.col(_MORE) < 0))
         return came, went
@@ -191,9 +203,36 @@ class ThroughSpark(Warehouse):
             self._write(table, writer)
 
     def _replace_some(self, table: Table, gone: Rows, rows: Rows) -> None:
-        if not (self.is_new(table) or (isinstance(gone, pl.DataFrame) and gone.is_empty())):
-            self._delete(table, gone, " AND ".join(f"t.{name} = s.{name}" for name in gone.columns))
-        self.append(table, rows)
+        if self.is_new(table) or (isinstance(gone, pl.DataFrame) and gone.is_empty()):
+            self.append(table, rows)
+            return
+        is_same = " AND ".join(f"t.{name} = s.{name}" for name in gone.columns)
+        if isinstance(gone, pl.DataFrame) and isinstance(rows, pl.DataFrame) and rows.height:
+            with suppress(ConflictError):
+                self._replace_at_once(table, gone, rows, is_same)
+                return
+            self._delete(table, gone, is_same)
+            self.merge(table, rows)  # of which a commit whose answer was lost may have written some
+        else:
+            self._delete(table, gone, is_same)
+            self.append(table, rows)
+
+    def _replace_at_once(self, table: Table, gone: pl.DataFrame, rows: pl.DataFrame, is_same: str) -> None:
+        """Deletes the rows t that match a row s of those that are `gone`, and inserts others, in one commit.
+
+        Raises:
+            ConflictError: something else wrote to the table at the same time, or the answer to the commit was lost.
+        """
+        is_gone, view = pl.lit(value=True).alias(_GONE), f"replaced_{table.name}"
+        both = pl.concat([rows.with_columns(~is_gone), gone.with_columns(is_gone)], how="diagonal_relaxed")
+        types = {of.name: nullable(of.dataType) for of in table.spark} | {_GONE: BooleanType()}
+        cast_columns(self._as_spark(both), types).createOrReplaceTempView(view)
+        self.check_lock()
+        with naming_conflicts(table), self._writing(table):
+            self.spark.sql(
+                f"MERGE INTO {self.name(table)} t USING {view} s ON {is_same} AND s.{_GONE} "
+                f"WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND NOT s.{_GONE} THEN INSERT *"
+            ).collect()
 
     def _append(self, table: Table, rows: Rows) -> None:
         writer = _append_once(with_columns_of(table, self._as_spark(rows)).write)
@@ -234,25 +273,34 @@ class ThroughSpark(Warehouse):
         """Does nothing: Spark deletes old commits."""
 
     def commits(self, table: Table) -> Iterable[Commit]:
-        known = self.known.get(table.name)
-        if known is None or not (known.is_current or self._add_own(table, known)):
-            known = _Known(self._history(table))
-        if self.lock is not None:
-            self.known[table.name] = known
-        return known.commits
+        return self._history(table) if self.lock is None else self._known_commits(table)
+
+    def _known_commits(self, table: Table) -> Iterator[Commit]:
+        """Yields the commits that the run has made, then those that it has to ask for."""
+        known = self._look(table)
+        yield from known.own
+        if known.earlier is None:
+            first_own = known.version - len(known.own) + 1
+            known.earlier = [commit for commit in self._history(table) if commit.version < first_own]
+        yield from known.earlier
 
     def _history(self, table: Table) -> list[Commit]:
         rows = self.spark.sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {_COMMITS}").collect()
         return [Commit.of(row["version"], row["timestamp"], row.asDict()) for row in rows]
 
-    def _add_own(self, table: Table, known: _Known) -> bool:
-        """Makes what is known current, if nobody but this run wrote to the table since; returns whether it is."""
-        newest, ours = self._newest_version(table), known.commits[0].version + known.written
-        if newest != ours:
-            return False
-        own = (Commit(ours - nth, datetime.now(UTC), "WRITE", {}) for nth in range(known.written))
-        known.commits, known.written, known.is_current = [*own, *known.commits], 0, True
-        return True
+    def _look(self, table: Table) -> _Known:
+        """Returns what a run that has the publish lock knows of a table's history, after a look if need be."""
+        known = self.known.get(table.name)
+        if known is not None and known.is_current:
+            return known
+        newest = self._newest_version(table)
+        if known is not None and newest == known.version + known.written:
+            own = (Commit(newest - nth, datetime.now(UTC), "WRITE", {}) for nth in range(known.written))
+            known = replace(known, version=newest, own=[*own, *known.own], written=0, is_current=True)
+        else:
+            known = _Known(newest)
+        self.known[table.name] = known
+        return known
 
     def _newest_version(self, table: Table) -> int:
         """Returns the newest version of a table that is there: Delta names it to who asks for one that is not.
@@ -267,19 +315,19 @@ class ThroughSpark(Warehouse):
         return self._history(table)[0].version
 
     def commits_if_any(self, table: Table) -> Iterable[Commit]:
-        return self.commits(table) if self._is_current(table) or self.has(table) else ()
+        return self.commits(table) if table.name in self.known or self.has(table) else ()
 
     def newest_entry(self, table: Table) -> tuple[int, int | None] | None:
-        if self._is_current(table):
-            return self.known[table.name].commits[0].version, None
-        return (self._newest_version(table), None) if self.has(table) else None
-
-    def _is_current(self, table: Table) -> bool:
-        return table.name in self.known and self.known[table.name].is_current
+        if table.name not in self.known and not self.has(table):
+            return None
+        return (self._newest_version(table) if self.lock is None else self._look(table).version), None
 
     def forget(self, *tables: Table) -> None:
         for known in filter(None, (self.known.get(table.name) for table in tables)):
             known.is_current = False
+
+    def without_compiling(self) -> AbstractContextManager[None]:
+        return session_settings(self.spark, FOR_LOGS)
 
     def locked_by(self, lock: Guard) -> Self:
         return replace(self, lock=lock, known={})
@@ -339,6 +387,19 @@ class InCatalog(ThroughSpark):
 
     def _save(self, table: Table, writer: DataFrameWriter) -> None:
         writer.saveAsTable(self.name(table))
+
+
+def _is_gone() -> SparkColumn:
+    """Returns whether a row of the change data feed went."""
+    return F.col("_change_type").isin(*DELETED)
+
+
+def _bytes_that_came(feed: DataFrame, columns: Sequence[str]) -> int:
+    """Returns how many bytes the rows that came have more than those that went, in binary columns."""
+    wide = [F.octet_length(of.name) for of in feed.select(*columns).schema if of.dataType == BinaryType()]
+    size = reduce(add, wide, F.lit(0))
+    (found,) = feed.agg(F.sum(F.when(_is_gone(), -size).otherwise(size)).alias("size")).collect()
+    return int(found["size"] or 0)
 
 
 def _append_once(writer: DataFrameWriter) -> DataFrameWriter:

@@ -6,8 +6,10 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeAlias
 
 import polars as pl
@@ -273,7 +275,7 @@ class Warehouse(ABC):
     def replace_rows(self, table: Table, gone: Rows | None, rows: Rows) -> None:
         """Replaces the rows that have the values of one of `gone` in its columns, or all rows, by others.
 
-        Without Spark, rows of this process are replaced in one commit; others in two.
+        Rows of this process are replaced in one commit; others in two.
         """
         if gone is None:
             self.replace(table, rows)
@@ -354,9 +356,17 @@ class Warehouse(ABC):
     def newest_entry(self, table: Table) -> tuple[int, int | None] | None:
         """Returns the table's newest version and, of its `own_logs`, the bytes of its entry; None without a table."""
 
-    def versions(self, tables: Sequence[Table]) -> dict[str, int]:
-        """Returns a version of each table with the same rows as its newest (`rows_version`)."""
-        found = run_in_parallel(partial(rows_version, self.commits(table)) for table in tables)
+    def versions(self, tables: Sequence[Table], recorded: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
+        """Returns a version of each table with the same rows as its newest: the `recorded` one, if it is the newest.
+
+        Otherwise it is that of `rows_version`.
+        """
+
+        def version_of(table: Table) -> int:
+            then, newest = recorded.get(table.name), self.newest_entry(table)
+            return then if newest is not None and newest[0] == then else rows_version(self.commits(table))
+
+        found = run_in_parallel(partial(version_of, table) for table in tables)
         return {table.name: version for table, version in zip(tables, found, strict=True)}
 
     def is_new(self, table: Table) -> bool:
@@ -367,6 +377,10 @@ class Warehouse(ABC):
     @abstractmethod
     def forget(self, *tables: Table) -> None:
         """Makes the next look at the tables' histories ask Spark again."""
+
+    def without_compiling(self) -> AbstractContextManager[None]:
+        """Returns a context for looks at logs and at few rows, for which Spark had better compile nothing."""
+        return nullcontext()
 
     def locked_by(self, lock: Guard) -> Self:
         """Returns the warehouse for the run that holds the lock."""

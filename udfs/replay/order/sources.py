@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic
 
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
 from schemas.messages import ACKS, HANDSHAKES, MESSAGES, SESSION_ACKS
 from schemas.table import Table
 from udfs.frames.engine import Engine, T
+from udfs.frames.parallel import run_in_parallel
 from udfs.replay.order.scopes import TRANSACTIONAL
 
 
@@ -54,5 +56,6 @@ SOURCES = tuple(COLUMNS)
 
 
 def read_sources(engine: Engine[T]) -> Sources[T]:
-    """Reads the tables."""
-    return Sources(**{table.name: engine.read(table, *columns) for table, columns in COLUMNS.items()})
+    """Reads the tables, side by side where each waits for Spark."""
+    rows = run_in_parallel(partial(engine.read, table, *columns) for table, columns in COLUMNS.items())
+    return Sources(**dict(zip((table.name for table in SOURCES), rows, strict=True)))

@@ -1,6 +1,7 @@
 """Finds what the last replay settled, so that only the rest of each scope is judged (`settled.resume_points`)."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import polars as pl
@@ -15,6 +16,7 @@ from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.frames.columns import PLACE, RANGE, SEQUENCE, in_one_only, is_on
 from udfs.frames.derivation import Frames
 from udfs.frames.engine import Engine, T
+from udfs.frames.parallel import run_in_parallel
 from udfs.frames.tables import schema_of
 from udfs.logs import LOG
 from udfs.replay.kept import Settled
@@ -125,12 +127,12 @@ def find_settled(
 
 def _changes(last: LastReplay) -> dict[str, Frames]:
     """Returns the rows of each source that `came` and `went`; nothing where that is not known, or captures went."""
+    changes = run_in_parallel(partial(last.changes, table, *columns) for table, columns in _SOURCES.items())
     found = {}
-    for table, columns in _SOURCES.items():
-        changes = last.changes(table, *columns)
-        if changes is None or (table is CAPTURES and changes[1].height):
+    for table, of_table in zip(_SOURCES, changes, strict=True):
+        if of_table is None or (table is CAPTURES and of_table[1].height):
             return {}
-        found[table.name] = dict(zip(("came", "went"), changes, strict=True))
+        found[table.name] = dict(zip(("came", "went"), of_table, strict=True))
     return found
 
 
