@@ -25,8 +25,8 @@ from schemas.ingest import CAPTURES, PACKETS
 from udfs.frames.engine import Row
 
 T = TypeVar("T")
-_WORTH_COMPILING = 64 << 20
-"""Bytes of captures from which on queries are compiled."""
+_WORTH_COMPILING, _THROUGH_SPARK = 64 << 20, 256 << 20
+"""Bytes of captures from which on queries are compiled; Delta adds its own, of few rows, where tables go through Spark."""
 _WORTH_PROCESSES = 512 << 20
 """Bytes of captures from which on reading them in several processes takes less time than starting these."""
 
@@ -108,8 +108,9 @@ def _settings(warehouse: Warehouse, files: Mapping[str, Stamp]) -> Mapping[str, 
     """
     if isinstance(warehouse.spark, StartingSession):
         return {}
+    most = _THROUGH_SPARK if warehouse.needs_spark else _WORTH_COMPILING
     with warehouse.without_compiling():
-        is_small = _bytes_ingested(warehouse) + bytes_of(files, _WORTH_COMPILING) < _WORTH_COMPILING
+        is_small = _bytes_ingested(warehouse) + bytes_of(files, most) < most
     return FOR_FEW_ROWS if is_small else {}
 
 
