@@ -19,6 +19,7 @@ from jobs.cli.command import STDOUT, Summary
 from jobs.cli.config import Config, parse_time
 from jobs.cli.logs import give_up_stdout
 from jobs.cli.text_files import writing
+from jobs.commands import increments
 from jobs.commands.page import begin_of_period
 from jobs.engines.in_process import InProcess
 from jobs.engines.on_spark import engine_of
@@ -44,6 +45,11 @@ def run(spark: SparkSession, config: Config) -> Summary:
     warehouse = open_warehouse(spark, config)
     require_own(warehouse, reads=(CAPTURES, SEQUENCES, *EXPORTED), writes=False)
     warehouse.require(MESSAGE_HISTORY, "replay")
+    with increments.reading(warehouse):
+        return _export(warehouse, config)
+
+
+def _export(warehouse: Warehouse, config: Config) -> Summary:
     memory = None if warehouse.needs_spark else Memory(most_messages(config.in_memory_messages))
     engine = engine_of(replace(warehouse, local=memory))
     few = engine.collect(

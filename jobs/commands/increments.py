@@ -1,7 +1,7 @@
 """Decides what this process has the memory for: captures to read, packets to decode, and messages to replay."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TypeVar
 
@@ -26,7 +26,7 @@ from udfs.frames.engine import Row
 
 T = TypeVar("T")
 _WORTH_COMPILING, _THROUGH_SPARK = 64 << 20, 256 << 20
-"""Bytes of captures from which on queries are compiled; Delta adds its own, of few rows, where tables go through Spark."""
+"""Bytes of captures from which on queries are compiled; where tables go through Spark, Delta adds many small ones."""
 _WORTH_PROCESSES = 512 << 20
 """Bytes of captures from which on reading them in several processes takes less time than starting these."""
 
@@ -99,6 +99,11 @@ def hold(
         session_settings(warehouse.spark, _settings(locked, files or {})),
     ):
         yield locked, lock
+
+
+def reading(warehouse: Warehouse) -> AbstractContextManager[None]:
+    """Gives Spark its settings for a run that only reads the warehouse, where that needs Spark."""
+    return session_settings(warehouse.spark, _settings(warehouse, {})) if warehouse.needs_spark else nullcontext()
 
 
 def _settings(warehouse: Warehouse, files: Mapping[str, Stamp]) -> Mapping[str, str]:

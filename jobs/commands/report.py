@@ -45,7 +45,9 @@ def run(spark: SparkSession, config: Config) -> Summary:
     place = destination(warehouse, config)
     if place is None:
         raise UsageError("Say where the report goes: --out FILE. Registered tables have no folder for it.")
-    step(increments.with_few_messages(warehouse, config), config)
+    warehouse.require(INCIDENTS, "replay")
+    with increments.reading(warehouse):
+        step(increments.with_few_messages(warehouse, config), config)
     return {"report": place}
 
 
@@ -55,7 +57,6 @@ def step(warehouse: Warehouse, config: Config) -> None:
     if place is None:
         warn("report: not written, as registered tables have no folder for it: give --out FILE")
         return
-    warehouse.require(INCIDENTS, "replay")
     made_from = mark(warehouse, config)
     if made_from in head(place):
         progress(f"report: nothing new in {place}")

@@ -14,7 +14,7 @@ from jobs.cli import command
 from jobs.cli.capture_listing import capture_files, most_messages
 from jobs.cli.command import Summary
 from jobs.cli.config import Config
-from jobs.commands import decode, reconcile
+from jobs.commands import decode, increments, reconcile
 from jobs.commands.summary import ingest_summary
 from jobs.engines.on_spark import engine_of
 from jobs.tables import publish_lock
@@ -50,14 +50,15 @@ def run(spark: SparkSession, config: Config) -> Summary:
     # Counting takes little memory, however many the rows are.
     memory = Memory(most_messages(config.in_memory_messages)) if not warehouse.needs_spark else None
     engine = engine_of(replace(warehouse, local=memory))
-    captures = engine.collect(captures=engine.read(CAPTURES))["captures"]
-    return ingest_summary(engine, warehouse.place) | {
-        "first_captured_at": _text(captures["first_captured_at"].min()),
-        "last_captured_at": _text(captures["last_captured_at"].max()),
-        "last_ingested_at": _text(captures["ingested_at"].max()),
-        "pending": _pending(warehouse, config, lock.derived if lock else {}, captures["uri"]),
-        "runs": [] if lock is None or lock.is_released else [f"{lock.owner}: {_state(warehouse, lock, config)}"],
-    }
+    with increments.reading(warehouse):
+        captures = engine.collect(captures=engine.read(CAPTURES))["captures"]
+        return ingest_summary(engine, warehouse.place) | {
+            "first_captured_at": _text(captures["first_captured_at"].min()),
+            "last_captured_at": _text(captures["last_captured_at"].max()),
+            "last_ingested_at": _text(captures["ingested_at"].max()),
+            "pending": _pending(warehouse, config, lock.derived if lock else {}, captures["uri"]),
+            "runs": [] if lock is None or lock.is_released else [f"{lock.owner}: {_state(warehouse, lock, config)}"],
+        }
 
 
 def main(arguments: Sequence[str]) -> int:
