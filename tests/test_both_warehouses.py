@@ -1,5 +1,6 @@
 """Tables in a folder and tables through Spark have the same rows after the same calls."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -164,6 +165,35 @@ def test_rows_are_replaced_once_where_a_commit_is_in_doubt(
         monkeypatch.setattr(ThroughSpark, "_replace_at_once", in_doubt)
     warehouse.replace_rows(STREAM_GAPS, pl.DataFrame({"stream_id": ["a"]}), gaps(d1=2, a3=1))
     assert warehouse.read_local(STREAM_GAPS).sort(STREAM_GAPS.key).equals(gaps(a3=1, b1=1, c1=1, d1=2))
+
+
+def test_rows_are_appended_once_if_the_answer_is_lost(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the log remembers one writer, however often it has appended."""
+    warehouse = ThroughSpark(spark, f"file://{tmp_path}")
+    warehouse.create(STREAM_GAPS)
+    warehouse.replace(STREAM_GAPS, gaps(a1=1))
+    warehouse.optimize(STREAM_GAPS, sort=False)
+    save, answers = ThroughSpark._save, iter([ConflictError("Something else wrote it.")])
+
+    def lose_answer(self: ThroughSpark, *given: Any) -> None:
+        save(self, *given)
+        if (error := next(answers, None)) is not None:
+            raise error
+
+    monkeypatch.setattr(ThroughSpark, "_save", lose_answer)
+    warehouse.append(STREAM_GAPS, gaps(b1=1))
+    assert next(answers, None) is None
+    warehouse.append(STREAM_GAPS, gaps(c1=1))
+    assert warehouse.read_local(STREAM_GAPS).sort(STREAM_GAPS.key).equals(gaps(a1=1, b1=1, c1=1))
+    entries = sorted((tmp_path / STREAM_GAPS.name / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
+    (writer,) = {action["txn"]["appId"] for action in actions if "txn" in action}
+    numbers = [action["txn"]["version"] for action in actions if "txn" in action]
+    assert writer
+    assert len(numbers) == 3
+    assert numbers == sorted(set(numbers))
 
 
 def test_few_bytes_are_told_from_many(warehouse: Warehouse) -> None:

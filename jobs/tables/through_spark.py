@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from functools import partial, reduce
 from operator import add
 from typing import Any, Self
-from uuid import uuid4
 
 import polars as pl
 import pyarrow as pa
@@ -47,6 +46,7 @@ _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _MORE, _GONE = "_more", "_gone"
 _COMMITS = 500
 """The newest commits that are read of a table's history."""
+_WRITER = "msmq-replay"
 _NO_VERSION = 1 << 53
 """A version that no table has."""
 
@@ -192,11 +192,10 @@ class ThroughSpark(Warehouse):
         return self.is_new(table)
 
     def _replace_all(self, table: Table, rows: Rows) -> None:
-        writer = with_columns_of(table, self._as_spark(rows)).write
         if self.is_new(table):  # so that Delta need not find out what is to be replaced
-            writer = _append_once(writer)
+            writer = self._append_once(table, rows)
         else:
-            writer = writer.mode("overwrite")
+            writer = with_columns_of(table, self._as_spark(rows)).write.mode("overwrite")
             if table.clustered_by:  # a plain overwrite drops the clustering
                 writer = writer.option("replaceWhere", "true")
         with naming_conflicts(table):
@@ -235,8 +234,18 @@ class ThroughSpark(Warehouse):
             ).collect()
 
     def _append(self, table: Table, rows: Rows) -> None:
-        writer = _append_once(with_columns_of(table, self._as_spark(rows)).write)
+        writer = self._append_once(table, rows)
         super().commit(table, lambda: self._write(table, writer))
+
+    def _append_once(self, table: Table, rows: Rows) -> DataFrameWriter:
+        """Returns an append that is not made twice if its answer is lost, as it can be on an object store.
+
+        Delta makes no write with a number that is not above the last one. Here, the next version is the number.
+        """
+        newest = self.newest_entry(table)
+        number = 0 if newest is None else newest[0] + 1
+        writer = with_columns_of(table, self._as_spark(rows)).write.mode("append")
+        return writer.option("txnAppId", _WRITER).option("txnVersion", number)
 
     def _merge(self, table: Table, rows: Rows, *, update: bool) -> None:
         with_columns_of(table, self._as_spark(rows)).createOrReplaceTempView(f"merged_{table.name}")
@@ -400,8 +409,3 @@ def _bytes_that_came(feed: DataFrame, columns: Sequence[str]) -> int:
     size = reduce(add, wide, F.lit(0))
     (found,) = feed.agg(F.sum(F.when(_is_gone(), -size).otherwise(size)).alias("size")).collect()
     return int(found["size"] or 0)
-
-
-def _append_once(writer: DataFrameWriter) -> DataFrameWriter:
-    """Makes the write an append that is not made twice if its answer is lost, as it can be on an object store."""
-    return writer.mode("append").option("txnAppId", uuid4().hex).option("txnVersion", 0)
