@@ -363,8 +363,9 @@ class Warehouse(ABC):
         """
 
         def version_of(table: Table) -> int:
-            then, newest = recorded.get(table.name), self.newest_entry(table)
-            return then if newest is not None and newest[0] == then else rows_version(self.commits(table))
+            then = recorded.get(table.name)
+            newest = None if then is None else self.newest_entry(table)
+            return newest[0] if newest is not None and newest[0] == then else rows_version(self.commits(table))
 
         found = run_in_parallel(partial(version_of, table) for table in tables)
         return {table.name: version for table, version in zip(tables, found, strict=True)}
