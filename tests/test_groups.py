@@ -36,7 +36,7 @@ def test_times_are_of_utc_in_a_session_of_any_time_zone(zone: str) -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 20])
 def test_pieces_hold_no_more_rows_than_worth_a_call(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_MANY", 4)
+    monkeypatch.setattr(groups, "FRAME_ROWS", 4)
     found = [table["value"].to_pylist() for table in pieces(batches([("a", 1)] * 10, size))]
     assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert not list(pieces([]))
@@ -44,7 +44,7 @@ def test_pieces_hold_no_more_rows_than_worth_a_call(size: int, monkeypatch: pyte
 
 @pytest.mark.parametrize("size", [1, 3, 20])
 def test_pieces_hold_few_more_items_of_lists(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_MANY", 4)
+    monkeypatch.setattr(groups, "FRAME_ROWS", 4)
     items = pa.table({"items": [[1, 2], None, [3, 4, 5], [], [6] * 9, [7]]})
     found = [table["items"].to_pylist() for table in pieces(items.to_batches(max_chunksize=size), lists="items")]
     assert found == [[[1, 2], None, [3, 4, 5]], [[], [6] * 9], [[7]]]

@@ -90,7 +90,7 @@ def verdict_of(replayed: Replayed) -> Rows:
 def test_nothing_depends_on_where_batches_and_pieces_of_rows_end(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = troubled(Random(1), 60).sources()
     whole = replay(sources).tables
-    monkeypatch.setattr(groups, "_MANY", size)
+    monkeypatch.setattr(groups, "FRAME_ROWS", size)
     cut = replay(sources, batch_rows=size).tables
     assert {"verdicts", "outcomes", "findings", "incidents"} < whole.keys()
     for name, table in whole.items():

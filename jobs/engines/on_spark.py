@@ -35,7 +35,7 @@ from schemas.table import RowType, Table, row, row_type, spark_schema
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.frames.derivation import ONE, Derivation, Frames, Work, to_frame, untagged
 from udfs.frames.engine import Engine, How, Row
-from udfs.frames.groups import bunches
+from udfs.frames.groups import FRAME_ROWS, bunches
 from udfs.frames.rows import Batches, Pass
 from udfs.frames.tables import schema_of
 
@@ -57,8 +57,6 @@ _BUCKETS_OF_A_TASK = 4
 """Spark hands a task all its parcels in one batch, which may not reach 2 GiB."""
 _MOST_BUCKETS = 1_000
 """With more buckets, parcels of a task would have too few rows each."""
-_FRAME_ROWS = 100_000
-"""Rows that a derivation in parts gets at a time: the cost of vectorised steps is per call."""
 _FEW_ROWS = 500_000
 """Rows that are few enough for this process; of more, a derivation without groups is one task."""
 
@@ -305,7 +303,7 @@ def _grouped(rows: DataFrame, by: Sequence[str], order: Sequence[str] = ()) -> D
 
 def _to_frames(batches: Batches) -> Iterator[pl.DataFrame]:
     """Yields rows as frames."""
-    return (to_frame(pa.Table.from_batches(some)) for some in bunches(batches, len, _FRAME_ROWS))
+    return (to_frame(pa.Table.from_batches(some)) for some in bunches(batches, len, FRAME_ROWS))
 
 
 def _named(name: str, batches: Batches) -> Iterator[Frames]:

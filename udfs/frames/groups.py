@@ -20,7 +20,7 @@ NUMBERS = 1 << 33
 """More than there are numbers in a sequence."""
 _BATCH_ROWS = 2_000
 """A row may list hundreds of messages."""
-_MANY = 100_000
+FRAME_ROWS = 100_000
 """Rows that are worth a call of their own: the cost of vectorised steps is per call."""
 
 
@@ -38,7 +38,7 @@ def bunches(items: Iterable[Item], size: Callable[[Item], float], enough: float)
 
 
 def pieces(batches: Batches, *, lists: str | None = None) -> Iterator[pa.Table]:
-    """Yields the rows as tables of _MANY rows, the last of fewer; with `lists`, hardly more than _MANY items of these.
+    """Yields the rows as tables of FRAME_ROWS, the last of fewer; with `lists`, hardly more items of these than that.
 
     So the memory of a step does not grow with the rows of a key: what it has to know of those before, it keeps.
     """
@@ -47,10 +47,10 @@ def pieces(batches: Batches, *, lists: str | None = None) -> Iterator[pa.Table]:
         rows = pa.Table.from_batches([batch])
         while rows.num_rows:
             ends = np.cumsum(_weights(rows, lists))
-            cut = min(int(np.searchsorted(ends, _MANY - count)) + 1, rows.num_rows)
+            cut = min(int(np.searchsorted(ends, FRAME_ROWS - count)) + 1, rows.num_rows)
             waiting.append(rows.slice(0, cut))
             rows, count = rows.slice(cut), count + int(ends[cut - 1])
-            if count >= _MANY:
+            if count >= FRAME_ROWS:
                 yield pa.concat_tables(waiting).combine_chunks()
                 waiting, count = [], 0
     if waiting:
