@@ -88,8 +88,8 @@ def _can_be_read(warehouse: Warehouse, table: Table) -> bool:
 
 def _properties(warehouse: Warehouse, table: Table) -> Mapping[str, str] | None:
     """Returns the properties of the table that is there; None without a table."""
-    if warehouse.has(table):
-        return warehouse.properties(table)
+    if (found := warehouse.properties_if_any(table)) is not None:
+        return found
     place = warehouse.own_logs.get(table.name)
     if place is not None and _holds_something(Path(place)):
         raise UsageError(f"{place} is no table of msmq-replay, but has the place of one. {_ELSEWHERE}")

@@ -31,6 +31,7 @@ from jobs.tables.declared import (
     property_list,
     string_literal,
 )
+from jobs.tables.layout import DECLARATION
 from jobs.tables.log import Commit
 from jobs.tables.running import Mark
 from jobs.tables.spark_rows import cast_columns, collect, nullable, with_columns_of
@@ -44,8 +45,8 @@ _NO_SCHEMA = re.compile(r"SCHEMA_NOT_FOUND|CATALOG_NOT_FOUND|REQUIRES_SINGLE_PAR
 _NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _MORE, _GONE = "_more", "_gone"
-_COMMITS = 500
-"""The newest commits that are read of a table's history."""
+_FIRST_COMMITS, _COMMITS = 10, 500
+"""How many of the newest commits are read of a table's history; if these do not do."""
 _WRITER = "msmq-replay"
 _NO_VERSION = 1 << 53
 """A version that no table has."""
@@ -91,6 +92,13 @@ class ThroughSpark(Warehouse):
     def properties(self, table: Table) -> Mapping[str, str]:
         rows = self.spark.sql(f"SHOW TBLPROPERTIES {self.name(table)}").collect()
         return {row["key"]: row["value"] for row in rows}
+
+    def properties_if_any(self, table: Table) -> Mapping[str, str] | None:
+        try:
+            found = self.properties(table)
+        except AnalysisException:
+            return None
+        return found if DECLARATION in found or self.has(table) else None
 
     def columns(self, table: Table) -> StructType:
         return self.read(table).schema
@@ -290,12 +298,20 @@ class ThroughSpark(Warehouse):
         yield from known.own
         if known.earlier is None:
             first_own = known.version - len(known.own) + 1
-            known.earlier = [commit for commit in self._history(table) if commit.version < first_own]
+            known.earlier = [commit for commit in self._history(table, (_COMMITS,)) if commit.version < first_own]
         yield from known.earlier
 
-    def _history(self, table: Table) -> list[Commit]:
-        rows = self.spark.sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {_COMMITS}").collect()
-        return [Commit.of(row["version"], row["timestamp"], row.asDict()) for row in rows]
+    def _history(self, table: Table, pages: Sequence[int] = (_FIRST_COMMITS, _COMMITS)) -> Iterator[Commit]:
+        """Yields the table's commits, newest first. Few are read at first: each takes two requests to a store."""
+        before = _NO_VERSION
+        for most in pages:
+            rows = self.spark.sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {most}").collect()
+            yield from (
+                Commit.of(row["version"], row["timestamp"], row.asDict()) for row in rows if row["version"] < before
+            )
+            if len(rows) < most:
+                return
+            before = rows[-1]["version"]
 
     def _look(self, table: Table) -> _Known:
         """Returns what a run that has the publish lock knows of a table's history, after a look if need be."""
@@ -321,7 +337,7 @@ class ThroughSpark(Warehouse):
         except AnalysisException as error:
             if (latest := (error.getMessageParameters() or {}).get("latest")) is not None:
                 return int(latest)
-        return self._history(table)[0].version
+        return next(self._history(table)).version
 
     def commits_if_any(self, table: Table) -> Iterable[Commit]:
         return self.commits(table) if table.name in self.known or self.has(table) else ()

@@ -117,6 +117,10 @@ class Warehouse(ABC):
     def properties(self, table: Table) -> Mapping[str, str]:
         """Returns the properties of a table that is there."""
 
+    def properties_if_any(self, table: Table) -> Mapping[str, str] | None:
+        """Returns the properties of a table; None if it is not there."""
+        return self.properties(table) if self.has(table) else None
+
     @abstractmethod
     def columns(self, table: Table) -> StructType:
         """Returns the columns of a table that is there."""
@@ -138,15 +142,15 @@ class Warehouse(ABC):
         Raises:
             JobError: it cannot be upgraded. UsageError: its place holds something else.
         """
-        exists = self.has(table)
-        if exists:
-            if self.properties(table).get(DECLARATION) == table.fingerprint:
+        found = self.properties_if_any(table)
+        if found is not None:
+            if found.get(DECLARATION) == table.fingerprint:
                 return
             if not derived:
                 self._upgrade(table)
                 return
         for _ in range(_ATTEMPTS):
-            self._create(table, exists=exists)
+            self._create(table, exists=found is not None)
             if self.has(table):
                 return
             time.sleep(POLL_S)  # another run may be creating the table: its folder exists before its first commit
