@@ -226,12 +226,12 @@ def _may_pass(a: Connection, b: Connection) -> bool:
 
 
 def _goes_on(a: Connection, b: Connection) -> bool:
-    """Whether the machine that accepted one connection opened the other one, as a router does."""
+    """Whether one machine accepted one of the two connections and opened the other, as a router does."""
     return a.addresses[1] == b.addresses[0] or b.addresses[1] == a.addresses[0]
 
 
 def forwarded(tables: Rows, a: Connection, b: Connection, ahead: Mapping[bool, int | None]) -> bool:
-    """Whether one of two connections lacks packets of the other one, although a copy would show them."""
+    """Whether a connection lacks packets that it would have if it was a copy of the other one."""
     held = denied = 0
     for way, step in ahead.items():
         for own, other, sign in ((a, b, 1), (b, a, -1)):

@@ -25,8 +25,10 @@ from schemas.ingest import CAPTURES, PACKETS
 from udfs.frames.engine import Row
 
 T = TypeVar("T")
-_WORTH_COMPILING, _THROUGH_SPARK = 64 << 20, 256 << 20
-"""Bytes of captures from which on queries are compiled; where tables go through Spark, Delta adds many small ones."""
+_WORTH_COMPILING = 64 << 20
+"""Bytes of captures from which on compiling queries saves more time than it takes."""
+_WORTH_COMPILING_FOR_DELTA = 256 << 20
+"""The same where Spark reads and writes the tables: most queries are then Delta's own, of few rows."""
 _WORTH_PROCESSES = 512 << 20
 """Bytes of captures from which on reading them in several processes takes less time than starting these."""
 
@@ -113,7 +115,7 @@ def _settings(warehouse: Warehouse, files: Mapping[str, Stamp]) -> Mapping[str, 
     """
     if isinstance(warehouse.spark, StartingSession):
         return {}
-    most = _THROUGH_SPARK if warehouse.needs_spark else _WORTH_COMPILING
+    most = _WORTH_COMPILING_FOR_DELTA if warehouse.needs_spark else _WORTH_COMPILING
     with warehouse.without_compiling():
         is_small = _bytes_ingested(warehouse) + bytes_of(files, most) < most
     return FOR_FEW_ROWS if is_small else {}

@@ -12,7 +12,6 @@ from typing import Any, Self
 import polars as pl
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import BinaryType, BooleanType, StructType
@@ -35,7 +34,7 @@ from jobs.tables.layout import DECLARATION
 from jobs.tables.log import Commit
 from jobs.tables.running import Mark
 from jobs.tables.spark_rows import cast_columns, collect, nullable, with_columns_of
-from jobs.tables.warehouse import DELETED, Rows, Warehouse, columns_of
+from jobs.tables.warehouse import IS_DELETE, Rows, Warehouse, columns_of
 from schemas.table import Column, Table
 from schemas.tables import ONCE_VIEWS
 from udfs.frames.tables import schema_of
@@ -46,8 +45,9 @@ _NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _MORE, _GONE = "_more", "_gone"
 _FIRST_COMMITS, _COMMITS = 10, 500
-"""How many of the newest commits are read of a table's history; if these do not do."""
+"""How many commits of a table's history are read at first, and how many if more are needed."""
 _WRITER = "msmq-replay"
+"""The name under which Delta keeps the number of the last append."""
 _NO_VERSION = 1 << 53
 """A version that no table has."""
 
@@ -169,7 +169,8 @@ class ThroughSpark(Warehouse):
         None, too, where neither `most` bytes nor this process's memory is a limit, and where Delta keeps no changes
         since then: from now on it does.
         """
-        if most is None and self.local is None:
+        most_rows = None if self.local is None else self.local.most_settled
+        if most is None and most_rows is None:
             return None
         if (newest := self.newest_entry(table)) is None or newest[0] <= version:
             none = schema_of(columns_of(table, columns)).to_frame()
@@ -178,14 +179,14 @@ class ThroughSpark(Warehouse):
             feed = self._feed(table, version)
             if most is not None and _bytes_that_came(feed, columns) > most:
                 return None
-            more = F.when(_is_gone(), -1).otherwise(1)
+            more = F.when(F.col(IS_DELETE), -1).otherwise(1)
             summed = feed.groupBy(*columns).agg(F.sum(more).alias(_MORE)).where(F.col(_MORE) != 0)
-            found = collect(summed if self.local is None else summed.limit(self.local.most_settled + 1))
+            found = collect(summed if most_rows is None else summed.limit(most_rows + 1))
         except Exception as error:  # noqa: BLE001 - PySpark has no class for some of them
             progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
             self._keep_changes()
             return None
-        if self.local is not None and found.height > self.local.most_settled:
+        if most_rows is not None and found.height > most_rows:
             return None
         came, went = (found.filter(is_so).drop(_MORE) for is_so in (pl.col(_MORE) > 0, pl.col(_MORE) < 0))
         return came, went
@@ -213,16 +214,14 @@ class ThroughSpark(Warehouse):
         if self.is_new(table) or (isinstance(gone, pl.DataFrame) and gone.is_empty()):
             self.append(table, rows)
             return
-        is_same = " AND ".join(f"t.{name} = s.{name}" for name in gone.columns)
+        is_same, write = " AND ".join(f"t.{name} = s.{name}" for name in gone.columns), self.append
         if isinstance(gone, pl.DataFrame) and isinstance(rows, pl.DataFrame) and rows.height:
             with suppress(ConflictError):
                 self._replace_at_once(table, gone, rows, is_same)
                 return
-            self._delete(table, gone, is_same)
-            self.merge(table, rows)  # of which a commit whose answer was lost may have written some
-        else:
-            self._delete(table, gone, is_same)
-            self.append(table, rows)
+            write = self.merge  # a commit whose answer was lost may have inserted the rows
+        self._delete(table, gone, is_same)
+        write(table, rows)
 
     def _replace_at_once(self, table: Table, gone: pl.DataFrame, rows: pl.DataFrame, is_same: str) -> None:
         """Deletes the rows t that match a row s of those that are `gone`, and inserts others, in one commit.
@@ -414,14 +413,9 @@ class InCatalog(ThroughSpark):
         writer.saveAsTable(self.name(table))
 
 
-def _is_gone() -> SparkColumn:
-    """Returns whether a row of the change data feed went."""
-    return F.col("_change_type").isin(*DELETED)
-
-
 def _bytes_that_came(feed: DataFrame, columns: Sequence[str]) -> int:
     """Returns how many bytes the rows that came have more than those that went, in binary columns."""
     wide = [F.octet_length(of.name) for of in feed.select(*columns).schema if of.dataType == BinaryType()]
     size = reduce(add, wide, F.lit(0))
-    (found,) = feed.agg(F.sum(F.when(_is_gone(), -size).otherwise(size)).alias("size")).collect()
+    (found,) = feed.agg(F.sum(F.when(F.col(IS_DELETE), -size).otherwise(size)).alias("size")).collect()
     return int(found["size"] or 0)

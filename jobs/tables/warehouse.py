@@ -34,7 +34,8 @@ from udfs.frames.tables import schema_of
 Rows: TypeAlias = pl.DataFrame | DataFrame
 """Rows of this process or of Spark."""
 _ATTEMPTS = 5
-DELETED = ("delete", "update_preimage")
+_DELETED = ("delete", "update_preimage")
+IS_DELETE = "is_delete"
 _COMMIT = "_commit_version"
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _LONGEST_WITH_READERS = 168
@@ -235,24 +236,24 @@ class Warehouse(ABC):
         the changes begin later, or the platform has no change data feed.
         """
         try:
-            feed = self._feed(table, version).withColumn("is_delete", F.col("_change_type").isin(*DELETED))
-            kinds = {row["is_delete"] for row in feed.groupBy("is_delete").count().collect()}  # opens all files
+            feed = self._feed(table, version)
+            kinds = {row[IS_DELETE] for row in feed.groupBy(IS_DELETE).count().collect()}  # opens all files
         except Exception as error:  # noqa: BLE001 - PySpark has no class for some of them
             progress(f"{table.name}: cannot tell which rows are new: {first_line(error)}")
             return None
-        came = feed.where("not is_delete")
+        came = feed.where(~F.col(IS_DELETE))
         if True not in kinds:
             return came.select(*table.names), schema_of(columns_of(table, table.key)).to_frame()
-        deleted = feed.where("is_delete").groupBy(*table.key).agg(F.max(_COMMIT).alias("deleted_in"))
+        deleted = feed.where(IS_DELETE).groupBy(*table.key).agg(F.max(_COMMIT).alias("deleted_in"))
         deleted = checkpoint(deleted)
         stays = F.coalesce(F.col("deleted_in") <= F.col(_COMMIT), F.lit(True))  # a commit deletes before it inserts
         came = came.join(deleted, list(table.key), "left").where(stays)
         return came.select(*table.names), deleted.select(*table.key)
 
     def _feed(self, table: Table, version: int) -> DataFrame:
-        """Returns the rows that came and went since a version, as Delta's change data feed has them."""
+        """Returns the rows that came since a version and, with IS_DELETE, those that went: Delta's change data feed."""
         reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", version + 1)
-        return reader.table(self.name(table))
+        return reader.table(self.name(table)).withColumn(IS_DELETE, F.col("_change_type").isin(*_DELETED))
 
     def replace(self, table: Table, rows: Rows) -> None:
         """Replaces all rows, in one commit; none by none of this process in no commit.
