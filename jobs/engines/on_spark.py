@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce, wraps
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import polars as pl
 import pyarrow as pa
@@ -23,7 +23,7 @@ from jobs.tables.spark_rows import (
     to_spark,
     with_columns_of,
 )
-from jobs.tables.tasks import map_arrow, tasks
+from jobs.tables.tasks import Made, map_arrow, tasks
 from jobs.tables.warehouse import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
@@ -33,7 +33,7 @@ from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS
 from schemas.staging import TIMES
 from schemas.table import RowType, Table, row, row_type, spark_schema
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
-from udfs.frames.derivation import ONE, Derivation, Frames, Work, to_frame, untagged
+from udfs.frames.derivation import ONE, Derivation, Frames, Work, stacked, to_frame, untagged
 from udfs.frames.engine import Engine, How, Row
 from udfs.frames.groups import FRAME_ROWS, bunches
 from udfs.frames.rows import Batches, Pass
@@ -72,18 +72,6 @@ def _dispatch_by_backend(work: Operation) -> Operation:
         return work(self, *map(self.as_spark, given), **named)
 
     return cast(Operation, choose)
-
-
-class Derived(NamedTuple):
-    """Holds what a derivation makes in tasks: the rows of its tables below each other, a struct for each table."""
-
-    source: DataFrame
-    work: Pass
-    made: RowType
-
-    def rows(self) -> DataFrame:
-        """Returns the made rows, which Spark computes whenever they are read."""
-        return map_arrow(self.source, self.work, self.made)
 
 
 @dataclass(frozen=True)
@@ -155,11 +143,14 @@ class OnSpark:
             few = self._collect_some(needed, _FEW_ROWS)
             if few is not None:
                 return derivation.run(**few)
-        derived = self._derived(derivation, tables)
-        found = checkpoint(derived.rows())
-        return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in derived.made.names}
+        names, made = self._made(derivation, tables)
+        found = checkpoint(made.rows())
+        if names == [ONE]:
+            return {ONE: found}
+        return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in names}
 
-    def _derived(self, derivation: Derivation, tables: Mapping[str, Rows]) -> Derived:
+    def _made(self, derivation: Derivation, tables: Mapping[str, Rows]) -> tuple[list[str], Made]:
+        """Returns which tables it makes in tasks, and their rows, below each other (`stacked`)."""
         shared = self.collect(**{name: tables[name] for name in derivation.shared})
         given = {name: rows for name, rows in tables.items() if name not in shared}
         without_rows = {name: _without_rows(rows) for name, rows in given.items()}
@@ -178,7 +169,7 @@ class OnSpark:
             many = tasks(buckets // _BUCKETS_OF_A_TASK)
             source = self.union(*parcels).repartition(many, "bucket").sortWithinPartitions("bucket")
             to_tables = partial(unpack, empty)
-        return Derived(source, _deriving(derivation, made, shared, to_tables), made)
+        return [*made], Made(source, _deriving(derivation, made, shared, to_tables), stacked(made))
 
     def _packed(self, name: str, rows: Rows, empty: pl.DataFrame, by: Sequence[str], buckets: int) -> DataFrame:
         """Returns rows of PARCEL. Spark says which bucket a group is in: its hash is the same in all its versions."""
@@ -194,8 +185,9 @@ class OnSpark:
         derivation = Derivation.of(work)
         if derivation.needs_all or _are_here(tables):
             return self.collect(**self.derive_tables(derivation, **tables))
-        derived = self._derived(derivation, tables)
-        return untagged(derived.rows().toArrow().cast(derived.made), derived.made.names)
+        names, made = self._made(derivation, tables)
+        found = made.rows().toArrow().cast(made.schema)
+        return {ONE: to_frame(found)} if names == [ONE] else untagged(found, names)
 
     def collect(self, **tables: Rows) -> Frames:
         return self._collect_some(tables) or {}
@@ -280,10 +272,10 @@ class OnSpark:
     def replace_by(self, table: Table, work: Work | Derivation, *others: Rows, **tables: Rows) -> None:
         derivation = Derivation.of(work)
         if derivation.needs_all or _are_here(tables):
-            made = self.derive(derivation, **tables)
+            self.replace(table, self.union(self.derive(derivation, **tables), *others))
         else:
-            made = self._derived(derivation, tables).rows().select(f"{ONE}.*")
-        self.replace(table, self.union(made, *others))
+            _, made = self._made(derivation, tables)
+            self.warehouse.replace_by(table, made, *others)
 
     def delete(self, table: Table, gone: Rows) -> None:
         self.warehouse.replace_rows(table, gone, InProcess().table([], table.arrow))
@@ -312,10 +304,13 @@ def _named(name: str, batches: Batches) -> Iterator[Frames]:
 
 
 def _deriving(
-    derivation: Derivation, made: RowType, shared: Frames, to_tables: Callable[[Batches], Iterable[Frames]]
+    derivation: Derivation,
+    made: Mapping[str, RowType],
+    shared: Frames,
+    to_tables: Callable[[Batches], Iterable[Frames]],
 ) -> Pass:
-    """Returns a pass that derives rows of `made`, each time from some rows of the tables and all that are shared."""
-    return lambda batches: derivation.stack_tagged(({**some, **shared} for some in to_tables(batches)), made)
+    """Returns a pass that derives tables, each time from some rows of the given tables and all that are shared."""
+    return lambda batches: derivation.stack(({**some, **shared} for some in to_tables(batches)), made)
 
 
 def _without_rows(rows: Rows) -> pl.DataFrame:

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -42,7 +43,7 @@ from jobs.tables.parquet_files import (
     writing_files,
 )
 from jobs.tables.store_files import writing_objects
-from jobs.tables.tasks import map_arrow
+from jobs.tables.tasks import Made, map_arrow
 from schemas.table import Table
 from udfs.frames.derivation import to_arrow
 from udfs.frames.rows import Pass
@@ -113,16 +114,16 @@ def create(place: str, table: Table, properties: Mapping[str, str], *, again: bo
 def write(
     place: str,
     table: Table,
-    rows: pl.DataFrame | DataFrame,
+    rows: pl.DataFrame | Sequence[DataFrame | Made],
     check_lock: CheckLock,
     *,
     overwrite: bool = False,
 ) -> None:
     """Appends the rows to the table at this place, or replaces all its rows.
 
-    Of rows on Spark, tasks write the files, to the store if the table is in one. The lock is checked between the look
-    at the log and the commit: a run that took this one for dead has either made a commit of its own by then, which
-    takes the version, or the check fails.
+    Of rows on Spark, which may be several parts, tasks write the files, to the store if the table is in one. The lock
+    is checked between the look at the log and the commit: a run that took this one for dead has either made a commit of
+    its own by then, which takes the version, or the check fails.
 
     Raises:
         ConflictError: another run took this one for dead, writes to the table all the time, or wrote to it before the
@@ -130,7 +131,7 @@ def write(
         JobError: a value is missing where none may be, or is not one of those that its column can have.
     """
     delta = open_table(place)
-    if isinstance(rows, DataFrame):
+    if not isinstance(rows, pl.DataFrame):
         version, mirror = delta.version(), mirror_of(place)
         work = writing_files(place, table) if mirror is None else writing_objects(mirror.uri, table)
         files = _written_in_tasks(rows, work)
@@ -143,10 +144,11 @@ def write(
         _add(place, _added(place, _written(place, table, rows)), check_lock, overwrite=overwrite)
 
 
-def _written_in_tasks(rows: DataFrame, work: Pass) -> list[dict[str, Any]]:
+def _written_in_tasks(parts: Sequence[DataFrame | Made], work: Pass) -> list[dict[str, Any]]:
     """Returns the rows of FILE that a pass returns in tasks."""
+    files = [part.then(work, FILE) if isinstance(part, Made) else map_arrow(part, work, FILE) for part in parts]
     try:
-        return [row.asDict() for row in map_arrow(rows, work, FILE).collect()]
+        return [row.asDict() for row in reduce(DataFrame.union, files).collect()]
     except PythonException as error:
         raise (JobError(found[1]) if (found := _INVALID.search(str(error))) else error) from error
 

@@ -28,6 +28,7 @@ from jobs.tables.mirror import fetch
 from jobs.tables.parquet_files import About, count_rows, read_files, scan
 from jobs.tables.running import NAME, Mark
 from jobs.tables.spark_rows import NO_GLOB, checkpoint, with_columns_of
+from jobs.tables.tasks import Made
 from jobs.tables.warehouse import Rows, Warehouse, as_polars, columns_of
 from schemas.table import Column, Table
 from schemas.tables import TABLES
@@ -155,6 +156,11 @@ class InFolder(Warehouse):
     def _replace_all(self, table: Table, rows: Rows) -> None:
         self._write(table, rows, overwrite=True)
 
+    def _replace_by(self, table: Table, made: Made, others: Sequence[DataFrame]) -> None:
+        """Replaces all rows; those that tasks make are written by these tasks."""
+        parts: list[DataFrame | Made] = [made, *(with_columns_of(table, rows) for rows in others)]
+        delta_commits.write(self._at(table), table, parts, self.check_lock, overwrite=True)
+
     def _replace_some(self, table: Table, gone: Rows, rows: Rows) -> None:
         """Replaces rows by others of this process at once; those of Spark are appended to what is left."""
         few = rows if isinstance(rows, pl.DataFrame) else None
@@ -215,8 +221,8 @@ class InFolder(Warehouse):
         return read_files(self._files(table), columns_of(table, table.key), pl.col(first).is_in(near[first].implode()))
 
     def _write(self, table: Table, rows: Rows, *, overwrite: bool = False) -> None:
-        rows = rows if isinstance(rows, pl.DataFrame) else with_columns_of(table, rows)
-        delta_commits.write(self._at(table), table, rows, self.check_lock, overwrite=overwrite)
+        written = rows if isinstance(rows, pl.DataFrame) else [with_columns_of(table, rows)]
+        delta_commits.write(self._at(table), table, written, self.check_lock, overwrite=overwrite)
 
     def _delete(self, table: Table, gone: Gone, rows: pl.DataFrame | None = None) -> None:
         """Deletes the rows that are gone, and appends others, in one commit."""

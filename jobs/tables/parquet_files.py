@@ -139,7 +139,7 @@ def write_parquet(table: Table, rows: pa.Table, to: Any) -> None:
     # A dictionary of numbers that differ costs time, and a third more of space.
     texts = [one.name for one in table.arrow if pa.types.is_string(one.type)]
     form: Any = {"compression": "zstd", "use_dictionary": texts, "coerce_timestamps": "us", "store_schema": False}
-    pq.write_table(rows.cast(table.arrow), to, **form)
+    pq.write_table(rows.select(table.names).cast(table.arrow), to, **form)
 
 
 def about_file(table: Table, rows: pa.Table, name: str, size: int, modified_ns: int) -> dict[str, Any]:

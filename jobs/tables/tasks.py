@@ -3,6 +3,7 @@
 import gc
 import sys
 from collections.abc import Iterator
+from typing import NamedTuple
 from zipimport import zipimporter
 
 import pyarrow as pa
@@ -33,6 +34,23 @@ def map_arrow(rows: DataFrame, work: Pass, schema: RowType) -> DataFrame:
         yield from work(batches)
 
     return rows.mapInArrow(run, spark_schema(schema))
+
+
+class Made(NamedTuple):
+    """Holds rows that a pass makes of others in tasks, while it is open what is done with them there."""
+
+    source: DataFrame
+    work: Pass
+    schema: RowType
+
+    def rows(self) -> DataFrame:
+        """Returns the rows, which Spark makes whenever they are read."""
+        return map_arrow(self.source, self.work, self.schema)
+
+    def then(self, work: Pass, schema: RowType) -> DataFrame:
+        """Returns what a second pass makes of the rows in the same tasks: they never leave the Python process."""
+        first = self.work
+        return map_arrow(self.source, lambda batches: work(first(batches)), schema)
 
 
 def reduce_overhead() -> None:

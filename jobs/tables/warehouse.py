@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -27,6 +27,7 @@ from jobs.tables.log import Commit, rows_version
 from jobs.tables.parquet_files import read_files
 from jobs.tables.running import Mark
 from jobs.tables.spark_rows import checkpoint, collect, to_spark
+from jobs.tables.tasks import Made
 from schemas.table import Column, Table
 from udfs.frames.parallel import run_in_parallel
 from udfs.frames.tables import schema_of
@@ -276,6 +277,19 @@ class Warehouse(ABC):
     @abstractmethod
     def _replace_all(self, table: Table, rows: Rows) -> None:
         """Replaces all rows."""
+
+    def replace_by(self, table: Table, made: Made, *others: Rows) -> None:
+        """Replaces all rows by those that tasks make, and others, in one commit; all have just the table's columns.
+
+        Raises:
+            ConflictError: as `replace` does.
+        """
+        self.check_lock()
+        self._replace_by(table, made, [self._as_spark(rows) for rows in others])
+
+    def _replace_by(self, table: Table, made: Made, others: Sequence[DataFrame]) -> None:
+        """Replaces all rows by those that tasks make, and others."""
+        self._replace_all(table, reduce(DataFrame.unionByName, others, made.rows()))
 
     def replace_rows(self, table: Table, gone: Rows | None, rows: Rows) -> None:
         """Replaces the rows that have the values of one of `gone` in its columns, or all rows, by others.

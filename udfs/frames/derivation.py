@@ -68,16 +68,16 @@ class Derivation(NamedTuple):
         """Returns the columns of a table that it needs."""
         return rows.select(self.columns[name]) if name in self.columns else rows
 
-    def made(self, **tables: pl.DataFrame) -> RowType:
-        """Returns the schema of the rows that it makes of such tables, below each other: a struct for each table."""
+    def made(self, **tables: pl.DataFrame) -> dict[str, RowType]:
+        """Returns the schemas of the tables that it makes of such tables."""
         made = self.run(**{name: rows.clear() for name, rows in tables.items()})
-        return row(**{name: row_type_of(frame) for name, frame in made.items()})
+        return {name: row_type_of(frame) for name, frame in made.items()}
 
-    def stack_tagged(self, parts: Iterable[Frames], made: RowType) -> Iterator[pa.RecordBatch]:
-        """Yields rows of `made`: what it makes of each part of the tables."""
+    def stack(self, parts: Iterable[Frames], made: Mapping[str, RowType]) -> Iterator[pa.RecordBatch]:
+        """Yields what it makes of each part of the tables, as rows of `stacked`."""
         for frames in parts:
             for name, rows in self.run(**frames).items():
-                yield from _of_table(name, rows, made)
+                yield from to_batches(rows, made[ONE]) if [*made] == [ONE] else _tagged(name, rows, made)
 
 
 _DECLARED: dict[Work, Derivation] = {}
@@ -123,6 +123,11 @@ def row_type_of(frame: pl.DataFrame) -> RowType:
     return row(**{one.name: one.type for one in to_arrow(frame.clear()).schema})
 
 
+def stacked(made: Mapping[str, RowType]) -> RowType:
+    """Returns the schema of the rows of tables below each other: of several, a struct for each; else the only one's."""
+    return made[ONE] if [*made] == [ONE] else row(**made)
+
+
 def untagged(rows: pa.Table, names: Iterable[str]) -> Frames:
     """Returns tables whose rows stand below each other: each row is in the column of its table, as a struct."""
     return {name: to_frame(_of_struct(rows[name])) for name in names}
@@ -134,12 +139,13 @@ def _of_struct(column: pa.ChunkedArray) -> pa.Table:
     return pa.Table.from_arrays(there.flatten(), names=[one.name for one in column.type])
 
 
-def _of_table(name: str, frame: pl.DataFrame, made: RowType) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a made table as rows of `made`."""
-    for batch in to_batches(frame, row(**{one.name: one.type for one in made.field(name).type})):
-        column = pa.StructArray.from_arrays(batch.columns, fields=list(made.field(name).type))
-        columns = [column if one.name == name else pa.nulls(len(batch), one.type) for one in made]
-        yield pa.RecordBatch.from_arrays(columns, schema=made)
+def _tagged(name: str, frame: pl.DataFrame, made: Mapping[str, RowType]) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of one of several tables, each in the column of its table."""
+    schema = stacked(made)
+    for batch in to_batches(frame, made[name]):
+        column = pa.StructArray.from_arrays(batch.columns, fields=list(made[name]))
+        columns = [column if one.name == name else pa.nulls(len(batch), one.type) for one in schema]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _framed(of: pa.DataType) -> pa.DataType:
