@@ -10,7 +10,7 @@ from jobs.cli.errors import UsageError
 from jobs.cli.names import Names
 from jobs.commands import page
 from jobs.commands.headline import UNCONFIRMED, headline
-from jobs.commands.headline_figures import Way, certainties, headline_figures
+from jobs.commands.headline_figures import Facts, Way, certainties, headline_figures
 from jobs.engines.in_process import InProcess
 from schemas.incidents import Cause
 from schemas.outcomes import Outcome
@@ -338,16 +338,11 @@ def test_loss_comes_first_then_stuck_messages_or_doubts_then_all_else(
     }
     places |= {"undecided": figures.get("undecided", 0), "classes": figures.get("classes", [])}
     places |= {name: figures.get(name, 0) for name in ("by_clocks", "resent", "silent", "twice", "early")}
-    doubts = {
-        name: figures.get(name, 0) for name in ("missing_bytes", "unjudged", "passing_through", "errors", "confirmed")
-    }
     shown = Shown(**{name: figures[name] for name in Shown._fields if name in figures})
     shown = shown._replace(lacks=Lacks(**{name: figures[name] for name in Lacks._fields if name in figures}))
-    not_read, since_ns = (figures.get(name) for name in ("not_read", "not_read_since_ns"))
-    read = {"not_read": not_read, "not_read_since_ns": since_ns, "unfit": figures.get("unfit", "")}
-    read |= {"failed": figures.get("failed", ()), "why": figures.get("why", "")}
-    read |= {"silences": figures.get("silences", {}), "unheard": figures.get("unheard", 0)}
-    assert headline(headline_figures(counts, places, {}, NO_WAYS, Names(), shown=shown, **read, **doubts)) == said
+    others = {name: value for name, value in figures.items() if name in Facts._fields}
+    facts = Facts(counts, places, ways=NO_WAYS, shown=shown, **others)
+    assert headline(headline_figures(facts, Names())) == said
 
 
 def test_each_message_is_on_one_rung_of_certainty() -> None:
@@ -397,22 +392,8 @@ def test_loss_and_stuck_messages_have_a_time_a_queue_and_machines_to_blame() -> 
         "stuck": (["10.20.0.2", "10.20.0.4", "10.20.0.5"], ["10.0.0.1"]),
     }
     names = Names({"10.20.0.2": "South"}, {"q": "Orders"})
-    figures = headline_figures(
-        {Outcome.DISPLACED: 21, Outcome.PENDING: 3},
-        places,
-        machines,
-        ways,
-        names,
-        shown=Shown(),
-        confirmed=0,
-        not_read=None,
-        not_read_since_ns=None,
-        missing_bytes=0,
-        unjudged=0,
-        passing_through=0,
-        errors=0,
-    )
-    assert headline(figures) == (
+    facts = Facts({Outcome.DISPLACED: 21, Outcome.PENDING: 3}, places, machines, ways)
+    assert headline(headline_figures(facts, names)) == (
         "21 messages were lost since 2026-03-03 08:24:26 UTC, from 10.20.0.2 (South) to 10.0.0.1, 13 of them to "
         f"Orders (Q): 21 {DISPLACED}.\n2 messages are stuck, from 3 senders to 10.0.0.1, to a queue "
         "that is not named, and still at the end of the captures. "
@@ -434,10 +415,8 @@ def test_pending_and_unknown_messages_have_a_time_a_way_and_machines_to_look_at(
     there = {"": 3, "_since_ns": 1_772_526_266_713_599_000, "_queue": "Q", "_in_queue": 3, "_queues": 1}
     places = NOWHERE | {f"{what}{part}": value for part, value in there.items()}
     ways = NO_WAYS | {what: (["10.20.0.2"], ["10.0.0.1"])}
-    none: dict[str, Any] = dict.fromkeys(("missing_bytes", "unjudged", "passing_through", "errors", "confirmed"), 0)
-    none |= {"not_read": None, "not_read_since_ns": None}
-    figures = headline_figures(counts, places, {"10.20.0.2": "sender"}, ways, Names(), shown=Shown(), **none)
-    first = headline(figures).partition("\n")[0]
+    facts = Facts(counts, places, {"10.20.0.2": "sender"}, ways)
+    first = headline(headline_figures(facts, Names())).partition("\n")[0]
     assert first.startswith(f"{said}from 10.20.0.2 to 10.0.0.1, to Q.")
     assert first.endswith("Go to 10.20.0.2 (sender).")
 

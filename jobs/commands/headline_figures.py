@@ -41,13 +41,51 @@ _WHOSE = "more lost, of which nothing compares the clocks, so whose is not known
 _LOOK = ": look whether they are still in the outgoing queues of their senders"
 _MACHINES = 3
 """Machines that the headline names."""
-_NO_SILENCES: Mapping[Cause, int] = {}
 _FEW = 2
 """Senders or receivers that it names; more are counted."""
 
 
 Way = tuple[Sequence[str], Sequence[str]]
 """Addresses of senders, and of receivers."""
+
+
+class Facts(NamedTuple):
+    """Holds what the tables say that a headline is made of."""
+
+    outcomes: Mapping[str, int]
+    """Messages by outcome."""
+    places: Mapping[str, Any]
+    """Where and when messages were lost, stuck or in doubt: `messages.places`."""
+    machines: Mapping[str, str] = {}
+    """The machines to blame, and their roles."""
+    ways: Mapping[str, Way] = {}
+    """From where to where what was sent: `ways_of_harm`."""
+    unread: Sequence[str] = ()
+    """A sentence on each capture with frames that were not read."""
+    shown: Shown = Shown()
+    """What the captures show."""
+    confirmed: int = 0
+    """Delivered messages that an acknowledgment confirms."""
+    not_read: int | None = None
+    """Messages that were accepted and not read yet, the first at `not_read_since_ns`; None where nothing reports it."""
+    not_read_since_ns: int | None = None
+    missing_bytes: int = 0
+    unjudged: int = 0
+    """Arrivals of transactional messages without a verdict that were not `passing_through`."""
+    passing_through: int = 0
+    errors: int = 0
+    """Findings that are errors; so many of them are `apart`: of no incident."""
+    apart: int = 0
+    unfit: str = ""
+    """A sentence on captures from which nothing could be judged: it is said in place of all doubts."""
+    why: str = ""
+    """In which situation no message was judged."""
+    silences: Mapping[Cause, int] = {}
+    """Messages by cause of silence: `causes_of_silence`."""
+    failed: Sequence[str] = ()
+    """Sentences on machines that could not connect; the first is told where no message was judged."""
+    unheard: int = 0
+    """Sequences of which no OrderAck seems to reach the sender."""
 
 
 class Figure(NamedTuple):
@@ -171,41 +209,9 @@ def _called(machine: str, names: Names, role: str = "") -> str:
     return f"{machine} ({known})" if known else machine
 
 
-def headline_figures(
-    outcomes: Mapping[str, int],
-    places: Mapping[str, Any],
-    machines: Mapping[str, str],
-    ways: Mapping[str, Way],
-    names: Names,
-    unread: Sequence[str] = (),
-    *,
-    shown: Shown,
-    confirmed: int,
-    not_read: int | None,
-    not_read_since_ns: int | None,
-    missing_bytes: int,
-    unjudged: int,
-    passing_through: int,
-    errors: int,
-    apart: int = 0,
-    unfit: str = "",
-    why: str = "",
-    silences: Mapping[Cause, int] = _NO_SILENCES,
-    failed: Sequence[str] = (),
-    unheard: int = 0,
-) -> Figures:
-    """Returns the figures of the headline, with the time and the queue of loss and of stuck messages.
-
-    `outcomes` counts messages by outcome, `places` are `messages.places`, `machines` those to blame with their roles,
-    and `ways` those of `ways_of_harm`; `unread` says of captures which frames were not read; `shown` is what the
-    captures show; `confirmed` counts delivered messages that an acknowledgment confirms; `not_read` those that are
-    accepted and not read yet, since then, None where that is not reported; `unjudged` are transactional messages
-    without a verdict that were not `passing_through`; `errors` are findings of that severity, of which so
-    many are `apart`: of no incident. `unfit` is a sentence on captures from which nothing could be judged: then it is
-    said in place of all doubts. `failed` are sentences on machines that could not connect: the first is told where no
-    message was judged, and `why` says in which situation that is. `silences` are those of `causes_of_silence`, and
-    `unheard` counts the sequences of which no OrderAck seems to reach the sender.
-    """
+def headline_figures(facts: Facts, names: Names) -> Figures:
+    """Returns the figures of the headline, with the time and the queue of loss and of stuck messages."""
+    outcomes, places, ways, shown, confirmed = facts.outcomes, facts.places, facts.ways, facts.shown, facts.confirmed
     stuck, undecided, unacknowledged = (places[name] for name in ("stuck", "undecided", "unacknowledged"))
     by_rules = sum(outcomes.get(outcome, 0) for outcome in DELIVERED) - confirmed
     not_known = _present(
@@ -214,34 +220,34 @@ def headline_figures(
             Figure(outcomes.get(Outcome.CONTRADICTED, 0), _CONTRADICTED, "unknown", Outcome.CONTRADICTED),
         ]
     )
-    lacks = shown.lacks._replace(missing_bytes=missing_bytes)
+    lacks = shown.lacks._replace(missing_bytes=facts.missing_bytes)
     cut_by = f" ({counted(lacks.cut, 'segment')} {_CUT_SHORT})" if lacks.cut else ""
-    gaps = Figure(missing_bytes, f"{one_or_many(missing_bytes, 'missing byte', 'missing bytes')}{cut_by}", "limits")
-    not_judged = Figure(unjudged, f"arrivals of transactional messages not judged ({_NAMED_BY_NONE})", "limits")
-    wrong = Figure(errors, one_or_many(errors, "finding that is an error", "findings that are errors"), "incidents")
+    missing = one_or_many(facts.missing_bytes, "missing byte", "missing bytes")
+    gaps = Figure(facts.missing_bytes, f"{missing}{cut_by}", "limits")
+    not_judged = Figure(facts.unjudged, f"arrivals of transactional messages not judged ({_NAMED_BY_NONE})", "limits")
+    wrong = Figure(
+        facts.errors, one_or_many(facts.errors, "finding that is an error", "findings that are errors"), "incidents"
+    )
     cut = Figure(lacks.broken, f"{one_or_many(lacks.broken, 'capture', 'captures')} {_CUT}", "limits")
     files = Figure(lacks.missing_files, f"missing {one_or_many(lacks.missing_files, 'file', 'files')}", "limits")
     damaged = Figure(lacks.damaged, f"damaged {one_or_many(lacks.damaged, 'segment', 'segments')}", "limits")
     untimed = Figure(lacks.untimed, f"{one_or_many(lacks.untimed, 'capture', 'captures')} without times", "limits")
-    clients = len({sentence.partition(" could not ")[0] for sentence in failed})
+    clients = len({sentence.partition(" could not ")[0] for sentence in facts.failed})
     unable = Figure(clients, f"{one_or_many(clients, 'machine', 'machines')} {_UNABLE}", "findings")
     unsure = Figure(by_rules if by_rules > confirmed > 0 else 0, "that no acknowledgment confirms", "sessions")
-    nothing_judged = (
-        "" if sum(outcomes.values()) or unjudged else unfit or _nothing(passing_through, unread, why, failed[:1])
-    )
+    nothing_judged = "" if sum(outcomes.values()) or facts.unjudged else facts.unfit or _nothing(facts)
     in_doubt = [*not_known, gaps, cut, files, damaged, untimed, unsure, not_judged, unable, wrong]
     if nothing_judged:  # which says why, so that less is in doubt
-        in_doubt = [] if unfit else [gaps, not_judged, wrong]
-    doubts, waiting, harmed = _present(in_doubt), _waiting(outcomes, stuck), _harmed(outcomes, places["twice"], unheard)
+        in_doubt = [] if facts.unfit else [gaps, not_judged, wrong]
+    doubts, waiting, harmed = _present(in_doubt), _waiting(outcomes, stuck), _harmed(facts)
     split = _lost(outcomes, places["classes"])
     lost = sum(one.number for one in split)
     is_bad = bool(lost or stuck or unacknowledged)
     is_fine = not (is_bad or undecided or doubts or waiting) and confirmed > 0
-    others = Figure(
-        apart, one_or_many(apart, "other finding that is an error", "other findings that are errors"), "findings"
-    )
+    other_errors = one_or_many(facts.apart, "other finding that is an error", "other findings that are errors")
+    others = Figure(facts.apart, other_errors, "findings")
     also = [Figure(undecided, _WHOSE, "unknown"), *not_known, not_judged, unable, others, *waiting] if is_bad else []
-    beside = _beside(outcomes, not_read, not_read_since_ns, where(places, ways, "expired_unseen", names), missing_bytes)
+    beside = _beside(facts, where(places, ways, "expired_unseen", names))
     if not is_bad:  # then these are among the doubts
         lacks = Lacks(one_way=lacks.one_way, begun=lacks.begun, streams=lacks.streams)
     is_one_way = lacks.is_one_way and not nothing_judged and (is_bad or bool(not_known) or not confirmed)
@@ -273,10 +279,10 @@ def headline_figures(
             places["by_clocks"],
         ),
         confirmed=confirmed,
-        machines="" if is_one_way and not (lost or stuck) else _to_go(machines, names),
+        machines="" if is_one_way and not (lost or stuck) else _to_go(facts.machines, names),
         nothing_judged=nothing_judged,
         undecided=undecided,
-        cause="" if is_one_way else _causes(silences),
+        cause="" if is_one_way else _causes(facts.silences),
         unsure=unsure.number if is_bad else 0,
     )
 
@@ -295,26 +301,25 @@ def _waiting(outcomes: Mapping[str, int], stuck: int) -> list[Figure]:
     return _present([pending, Figure(outcomes.get(Outcome.AWAITED, 0), "awaited", "pending", Outcome.AWAITED)])
 
 
-def _harmed(outcomes: Mapping[str, int], twice: int, unheard: int) -> list[Figure]:
+def _harmed(facts: Facts) -> list[Figure]:
     """Returns the messages that were delivered twice, each counted once, those not read, and sequences sent in vain."""
-    deliveries = outcomes.get(Outcome.DELIVERED_TWICE, 0)
+    deliveries, twice, unheard = facts.outcomes.get(Outcome.DELIVERED_TWICE, 0), facts.places["twice"], facts.unheard
     said = "each to two receivers" if deliveries == 2 * twice else f"{deliveries:,} deliveries"
     arrived_twice = Figure(twice, f"delivered twice{f' ({said})' if deliveries > twice else ''}", "incidents")
-    not_read = Figure(outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read")
+    not_read = Figure(facts.outcomes.get(Outcome.NOT_READ, 0), "not read", "not_read")
     in_vain = Figure(unheard, f"{one_or_many(unheard, 'sequence', 'sequences')} {_UNHEARD}", "findings")
     return _present([arrived_twice, not_read, in_vain])
 
 
-def _beside(
-    outcomes: Mapping[str, int], not_read: int | None, since_ns: int | None, expired_where: str, missing_bytes: int
-) -> list[Figure]:
+def _beside(facts: Facts, expired_where: str) -> list[Figure]:
     """Returns what is told of messages that are neither lost nor in doubt."""
+    outcomes, since_ns = facts.outcomes, facts.not_read_since_ns
     since = "" if since_ns is None else f" since {second(since_ns)}"
-    since += f" ({_MISSED})" if missing_bytes else ""
+    since += f" ({_MISSED})" if facts.missing_bytes else ""
     skipped = f"expired unseen (skipped by their sender{expired_where})"
     return [
         Figure(outcomes.get(Outcome.EXPIRED_UNSEEN, 0), skipped, "expired_unseen"),
-        Figure(not_read or 0, f"accepted, not read yet{since}", "sessions"),
+        Figure(facts.not_read or 0, f"accepted, not read yet{since}", "sessions"),
         Figure(outcomes.get(Outcome.DELIVERED_AFTER_REFUSAL, 0), "delivered after refusal", "delivered_after_refusal"),
     ]
 
@@ -366,7 +371,9 @@ def _sure(shown: Shown, accepted: int, confirmed: int, by_rules: int, by_clocks:
     return f"{line[0].upper()}{line[1:]}." if line else ""
 
 
-def _nothing(passing_through: int, unread: Sequence[str], why: str, failed: Sequence[str]) -> str:
+def _nothing(facts: Facts) -> str:
+    """Returns why no message was judged."""
+    passing_through, unread, why, failed = facts.passing_through, facts.unread, facts.why, facts.failed[:1]
     found = "No transactional message was found"
     if passing_through:
         were = counted(passing_through, "transactional message was", "transactional messages were")

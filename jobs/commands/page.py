@@ -9,7 +9,7 @@ from jobs.cli.config import ALL, LAST, Config, parse_time
 from jobs.cli.errors import UsageError
 from jobs.cli.names import Names
 from jobs.commands.headline import NOT_TOLD, WAITS, nothing_lost
-from jobs.commands.headline_figures import headline_figures
+from jobs.commands.headline_figures import Facts, headline_figures
 from jobs.report_page import arrange
 from schemas.outcomes import Outcome, count_column
 from schemas.replay import FindingKind
@@ -34,14 +34,13 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
     rows = collect(engine, few, begin_of_period(config, few["captures"]), config.session)
     numbers = arrange.numbers(rows)
     captures, failed = few["captures"].to_dicts(), found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
-    figures = headline_figures(
+    facts = Facts(
         {outcome: numbers[count_column(outcome)] for outcome in Outcome},
         rows["places"],
         rows["machines"],
         rows["ways"],
-        names,
         unread_frames(few["captures"]),
-        shown=rows["shown"],
+        rows["shown"],
         not_read=rows[NOT_READ],
         not_read_since_ns=rows[SINCE],
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
@@ -52,6 +51,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         failed=failed,
         unheard=len(unheard(few["findings"], few["incidents"])),
     )
+    figures = headline_figures(facts, names)
     return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,
         "numbers": numbers,

@@ -8,7 +8,7 @@ import polars as pl
 
 from jobs.cli.names import Names
 from jobs.commands.headline import NOT_TOLD, headline
-from jobs.commands.headline_figures import TO_CONFIRM, certainties, headline_figures, second
+from jobs.commands.headline_figures import TO_CONFIRM, Facts, certainties, headline_figures, second
 from schemas.incidents import INCIDENTS, Cause
 from schemas.ingest import BOOKS, CAPTURES, PACKETS, QUARANTINE
 from schemas.messages import ACKS, MESSAGES
@@ -119,14 +119,13 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
     failed = found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
     worst, following = unrepaired_incidents(incidents)
     apart, in_vain = errors_alone(few["findings"]), unheard(few["findings"], incidents)
-    figures = headline_figures(
+    facts = Facts(
         outcomes,
         where,
         machines_to_blame(incidents),
         ways_of_harm(incidents),
-        names or Names(),
         unread_frames(few["captures"]),
-        shown=shown,
+        shown,
         confirmed=sums["confirmed"],
         not_read=sums[NOT_READ],
         not_read_since_ns=sums[f"{SINCE}_ns"],
@@ -141,6 +140,7 @@ def outcome_summary(engine: Engine[T], names: Names | None = None) -> dict[str, 
         failed=failed,
         unheard=len(in_vain),
     )
+    figures = headline_figures(facts, names or Names())
     found = sentences_by_incident(few["findings"], incidents)
     told = [one["incident_id"] for one in worst]
     labels, proof, missing = _labels(engine, incidents, told), {}, {}
