@@ -87,10 +87,12 @@ class Recorder(InProcess):
 
     added: dict[str, pl.DataFrame] = field(default_factory=dict)
 
-    def write(self, table: Table, rows: pl.DataFrame, *, update: bool = False) -> None:
+    def write(
+        self, table: Table, rows: pl.DataFrame, *, update: bool = False, stale: pl.DataFrame | None = None
+    ) -> None:
         """Writes rows and keeps them."""
         self.added[table.name] = rows
-        super().write(table, rows, update=update)
+        super().write(table, rows, update=update, stale=stale)
 
 
 def ingest_more(engine: InProcess, uris: Iterable[str], options: IngestOptions) -> Ingested:

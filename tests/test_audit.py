@@ -17,7 +17,8 @@ from jobs.cli.config import Config
 from jobs.commands import audit, replay
 from jobs.simulator import simulate
 from jobs.tables import publish_lock
-from jobs.tables.warehouse import Memory, Warehouse
+from jobs.tables.memory import Memory
+from jobs.tables.warehouse import Warehouse
 from schemas.ingest import PACKETS
 from schemas.outcomes import OUTCOMES
 from schemas.replay import VERDICTS

@@ -12,12 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs.cli.errors import ConflictError, UsageError
 from jobs.tables import in_store
+from jobs.tables.in_catalog import InCatalog
 from jobs.tables.in_folder import InFolder
 from jobs.tables.in_store import InStore
 from jobs.tables.layout import DECLARATION
 from jobs.tables.log import SET_PROPERTIES
 from jobs.tables.spark_rows import collect, to_spark
-from jobs.tables.through_spark import InCatalog, ThroughSpark
+from jobs.tables.through_spark import ThroughSpark
 from jobs.tables.warehouse import Rows, Warehouse
 from schemas.ingest import STREAM_GAPS
 from schemas.table import BINARY, STRING, Column, Table
@@ -144,6 +145,34 @@ def test_calls_leave_the_same_rows(spark: SparkSession, warehouse: Warehouse, *,
     assert collect(warehouse.read(STREAM_GAPS)).sort(STREAM_GAPS.key).equals(gaps(a1=1, a5=1, b1=1))
     assert warehouse.count(STREAM_GAPS) == 3
     assert warehouse.versions([STREAM_GAPS])[STREAM_GAPS.name] > version
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["of this process", "of Spark"])
+def test_rows_from_an_offset_on_are_replaced_and_others_are_inserted_if_they_are_not_there(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *, few: bool
+) -> None:
+    def replace(rows: pl.DataFrame, **offsets: int) -> None:
+        stale = pl.DataFrame({"stream_id": list(offsets), "from_offset": list(offsets.values())})
+        given = (stale, rows) if few else (to_spark(warehouse.spark, one) for one in (stale, rows))
+        warehouse.merge_from_offset(STREAM_GAPS, *given)
+
+    warehouse.create(STREAM_GAPS)
+    warehouse.append(STREAM_GAPS, gaps(a1=1, a5=1, b1=1, c1=1))
+    replace(gaps(a1=9, a5=3, a7=2, b1=9, b2=2, c1=4), a=2, c=-1)
+    expected = gaps(a1=1, a5=3, a7=2, b1=1, b2=2, c1=4)
+    assert warehouse.read_local(STREAM_GAPS).sort(STREAM_GAPS.key).equals(expected)
+    replace(gaps(), a=7, b=-1)
+    assert warehouse.read_local(STREAM_GAPS).sort(STREAM_GAPS.key).equals(gaps(a1=1, a5=3, c1=4))
+    if isinstance(warehouse, ThroughSpark):
+        at_once = ThroughSpark._replace_at_once
+
+        def lose_answer(self: ThroughSpark, *given: Any) -> None:
+            at_once(self, *given)
+            raise ConflictError("Something else wrote stream_gaps at the same time.")
+
+        monkeypatch.setattr(ThroughSpark, "_replace_at_once", lose_answer)
+    replace(gaps(a5=4, c1=9, d1=1), a=2)
+    assert warehouse.read_local(STREAM_GAPS).sort(STREAM_GAPS.key).equals(gaps(a1=1, a5=4, c1=4, d1=1))
 
 
 @pytest.mark.parametrize("landed", [True, False], ids=["its answer was lost", "it failed"])

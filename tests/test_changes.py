@@ -14,10 +14,11 @@ from jobs.cli.config import Config
 from jobs.commands import nightly
 from jobs.simulator import simulate
 from jobs.tables.declared import CHANGES
+from jobs.tables.in_catalog import InCatalog
 from jobs.tables.in_folder import InFolder
 from jobs.tables.in_store import InStore
 from jobs.tables.spark_rows import with_columns_of
-from jobs.tables.through_spark import InCatalog, ThroughSpark
+from jobs.tables.through_spark import ThroughSpark
 from jobs.tables.warehouse import Warehouse
 from schemas.ingest import STREAM_GAPS
 from schemas.runs import RUNS

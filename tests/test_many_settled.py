@@ -15,7 +15,8 @@ from jobs.commands import audit, replay
 from jobs.engines import in_process, on_spark
 from jobs.simulator import simulate
 from jobs.tables.log import Commit, last_with_rows_of
-from jobs.tables.warehouse import Memory, Warehouse
+from jobs.tables.memory import Memory
+from jobs.tables.warehouse import Warehouse
 from schemas.ingest import PACKETS
 from schemas.tables import REPLAYED
 

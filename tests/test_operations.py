@@ -24,12 +24,13 @@ from jobs.cli.errors import ConflictError, JobError, UsageError
 from jobs.commands import ingest, maintain, nightly, repair, replay, status
 from jobs.commands.maintain import without_outdated_states
 from jobs.tables import delta_commits, log, parquet_files, publish_lock
+from jobs.tables.in_catalog import InCatalog
 from jobs.tables.in_folder import InFolder
 from jobs.tables.layout import DECLARATION
 from jobs.tables.own_tables import require_own
 from jobs.tables.provenance import derive
 from jobs.tables.running import Mark
-from jobs.tables.through_spark import InCatalog, ThroughSpark
+from jobs.tables.through_spark import ThroughSpark
 from schemas.history import MESSAGE_HISTORY
 from schemas.ingest import INTERNAL_CONNECTIONS, PACKETS, STREAM_GAPS
 from schemas.replay import SEQUENCES

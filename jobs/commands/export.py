@@ -23,9 +23,10 @@ from jobs.commands import increments
 from jobs.commands.page import begin_of_period
 from jobs.engines.in_process import InProcess
 from jobs.engines.on_spark import engine_of
+from jobs.tables.memory import Memory
 from jobs.tables.own_tables import require_own
 from jobs.tables.places import needs_spark, open_warehouse
-from jobs.tables.warehouse import Memory, Warehouse
+from jobs.tables.warehouse import Warehouse
 from schemas.history import MESSAGE_HISTORY
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES

@@ -19,8 +19,9 @@ from jobs.cli.config import Config
 from jobs.cli.spark_session import FOR_FEW_ROWS, StartingSession, session_settings
 from jobs.engines.processes import Processes, cores
 from jobs.tables import publish_lock
+from jobs.tables.memory import Memory
 from jobs.tables.publish_lock import PublishLock
-from jobs.tables.warehouse import Memory, Warehouse
+from jobs.tables.warehouse import Warehouse
 from schemas.ingest import CAPTURES, PACKETS
 from udfs.frames.engine import Row
 

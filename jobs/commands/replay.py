@@ -24,10 +24,11 @@ from jobs.commands.summary import replay_summary, with_names
 from jobs.engines.in_process import InProcess
 from jobs.engines.on_spark import OnSpark, engine_of, load
 from jobs.engines.windows import add_states_in_memory, with_states
+from jobs.tables.memory import Memory
 from jobs.tables.own_tables import require_own
 from jobs.tables.places import open_warehouse
 from jobs.tables.provenance import derive
-from jobs.tables.warehouse import Memory, Warehouse
+from jobs.tables.warehouse import Warehouse
 from schemas.ingest import CAPTURES
 from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS, Reading, Scope

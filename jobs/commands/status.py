@@ -19,10 +19,11 @@ from jobs.commands.summary import ingest_summary
 from jobs.engines.on_spark import engine_of
 from jobs.tables import publish_lock
 from jobs.tables.lock_state import Derived, LockState
+from jobs.tables.memory import Memory
 from jobs.tables.own_tables import require_own
 from jobs.tables.places import needs_spark, open_warehouse
 from jobs.tables.provenance import out_of_date
-from jobs.tables.warehouse import Memory, Warehouse
+from jobs.tables.warehouse import Warehouse
 from schemas.ingest import BOOKS, CAPTURES
 from schemas.messages import DECODED_TABLES
 from schemas.table import Table

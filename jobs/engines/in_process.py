@@ -130,8 +130,10 @@ class InProcess:
     def count(self, rows: Rows) -> int:
         return int(as_polars(rows.select(pl.len())).item())
 
-    def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
+    def write(self, table: Table, rows: Rows, *, update: bool = False, stale: pl.DataFrame | None = None) -> None:
         there, new = as_polars(self.read(table)), conform(as_polars(rows), table)
+        if stale is not None:
+            there = there.filter(~from_offsets(stale, table).find(there))
         if update:
             there = self.join(there, new, table.key, "anti")
         else:
@@ -146,10 +148,6 @@ class InProcess:
 
     def delete(self, table: Table, gone: pl.DataFrame) -> None:
         self.tables[table.name] = as_polars(self.join(self.read(table), gone, gone.columns, "anti"))
-
-    def delete_from_offset(self, table: Table, stale: pl.DataFrame) -> None:
-        rows = as_polars(self.read(table))
-        self.tables[table.name] = rows.filter(~from_offsets(stale, table).find(rows))
 
 
 def as_polars(rows: Rows) -> pl.DataFrame:

@@ -256,15 +256,18 @@ class OnSpark:
     def count(self, rows: Rows) -> int:
         return int(rows.count())
 
-    def write(self, table: Table, rows: Rows, *, update: bool = False) -> None:
+    def write(self, table: Table, rows: Rows, *, update: bool = False, stale: Rows | None = None) -> None:
+        if not isinstance(rows, pl.DataFrame) and table in _OFTEN_EMPTY and rows.isEmpty():
+            rows = InProcess().table([], table.arrow)
         if isinstance(rows, pl.DataFrame):
             rows = conform(rows, table)
-        elif table in _OFTEN_EMPTY and rows.isEmpty():
-            return
         else:
             times = {at: timestamp(F.col(ns)) for at, ns in TIMES.items() if ns in rows.columns}
             rows = rows.withColumns(times) if times else rows
-        self.warehouse.merge(table, rows, update=update)
+        if stale is None:
+            self.warehouse.merge(table, rows, update=update)
+        else:
+            self.warehouse.merge_from_offset(table, stale, rows)
 
     def replace(self, table: Table, rows: Rows) -> None:
         self.warehouse.replace(table, conform(rows, table) if isinstance(rows, pl.DataFrame) else self.as_spark(rows))
@@ -279,9 +282,6 @@ class OnSpark:
 
     def delete(self, table: Table, gone: Rows) -> None:
         self.warehouse.replace_rows(table, gone, InProcess().table([], table.arrow))
-
-    def delete_from_offset(self, table: Table, stale: Rows) -> None:
-        self.warehouse.delete_from_offset(table, stale)
 
 
 def _grouped(rows: DataFrame, by: Sequence[str], order: Sequence[str] = ()) -> DataFrame:

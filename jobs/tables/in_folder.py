@@ -6,7 +6,7 @@ Spark's part of Delta only compacts and cleans up: it takes most of a second for
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from itertools import chain
 from operator import and_
 from pathlib import Path
@@ -89,8 +89,14 @@ class InFolder(Warehouse):
         return delta_commits.count(self._at(table))
 
     def _read_columns(self, table: Table, schema: pa.Schema) -> pl.DataFrame:
-        reader = read_files if self.local is None else partial(self.local.read_columns, table.name)
-        return reader(self._files(table), schema)
+        files = self._files(table)
+        if self.local is None:
+            return read_files(files, schema)
+
+        def read_beside(known: pl.DataFrame, more: pa.Schema) -> pl.DataFrame:
+            return pl.concat([known, read_files(files, more)], how="horizontal")
+
+        return self.local.read_columns(table.name, files, schema, read_beside)
 
     def read_if_small(self, table: Table, most: int, *columns: str) -> pl.DataFrame | None:
         if delta_commits.size(self._at(table)) > most:

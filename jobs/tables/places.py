@@ -7,9 +7,10 @@ from pyspark.sql.utils import is_remote
 
 from jobs.cli.config import Config
 from jobs.cli.errors import UsageError
+from jobs.tables.in_catalog import InCatalog
 from jobs.tables.in_folder import InFolder
 from jobs.tables.in_store import InStore
-from jobs.tables.through_spark import InCatalog, ThroughSpark
+from jobs.tables.through_spark import ThroughSpark
 from jobs.tables.warehouse import Warehouse
 from udfs.capture.stores import in_store
 

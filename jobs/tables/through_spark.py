@@ -1,4 +1,4 @@
-"""Keeps tables where only Spark reads and writes them: at a URI, or registered in a catalog."""
+"""Keeps tables where only Spark reads and writes them."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
-from pyspark.sql.types import BinaryType, BooleanType, StructType
+from pyspark.sql.types import BinaryType, BooleanType, LongType, StructType
 
 from jobs.cli.errors import ConflictError, UsageError, first_line
 from jobs.cli.logs import progress
@@ -30,20 +30,20 @@ from jobs.tables.declared import (
     property_list,
     string_literal,
 )
+from jobs.tables.gone import from_offsets
 from jobs.tables.layout import DECLARATION
 from jobs.tables.log import Commit
 from jobs.tables.running import Mark
 from jobs.tables.spark_rows import cast_columns, collect, nullable, with_columns_of
 from jobs.tables.warehouse import IS_DELETE, Rows, Warehouse, columns_of
 from schemas.table import Column, Table
-from schemas.tables import ONCE_VIEWS
 from udfs.frames.tables import schema_of
 from udfs.replay.order.sources import SOURCES
 
 _NO_SCHEMA = re.compile(r"SCHEMA_NOT_FOUND|CATALOG_NOT_FOUND|REQUIRES_SINGLE_PART_NAMESPACE")
 _NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-_MORE, _GONE = "_more", "_gone"
+_MORE, _GONE, _IS_NEW = "_more", "_gone", "_is_new"
 _FIRST_COMMITS, _COMMITS = 10, 500
 """How many commits of a table's history are read at first, and how many if more are needed."""
 _WRITER = "msmq-replay"
@@ -149,7 +149,17 @@ class ThroughSpark(Warehouse):
     def _read_columns(self, table: Table, schema: pa.Schema) -> pl.DataFrame:
         if self.is_new(table):
             return schema_of(schema).to_frame()
-        return collect(with_columns_of(table, self.read(table)).select(*schema.names))
+
+        def read(known: pl.DataFrame, more: pa.Schema) -> pl.DataFrame:
+            """Reads a table that is read a second time whole, but for bytes: queries are dearer than columns."""
+            others = [of.name for of in table.spark if of.dataType != BinaryType()] if known.width else []
+            names = dict.fromkeys((*known.columns, *others, *more.names))
+            return collect(with_columns_of(table, self.read(table)).select(*names))
+
+        if self.local is None:
+            return read(pl.DataFrame(), schema)
+        version = "" if self.lock is None else str(self._look(table).version)
+        return self.local.read_columns(table.name, (version,), schema, read)
 
     def read_if_small(self, table: Table, most: int, *columns: str) -> pl.DataFrame | None:
         if not self.is_new(table):
@@ -223,8 +233,19 @@ class ThroughSpark(Warehouse):
         self._delete(table, gone, is_same)
         write(table, rows)
 
+    def merge_from_offset(self, table: Table, stale: Rows, rows: Rows) -> None:
+        if isinstance(stale, pl.DataFrame) and isinstance(rows, pl.DataFrame) and rows.height:
+            first = stale.group_by("stream_id").agg(pl.min("from_offset"))
+            is_new = from_offsets(stale, table).find(rows)  # whatever has their keys now is deleted
+            with suppress(ConflictError):
+                self._replace_at_once(table, first, rows.with_columns(is_new.alias(_IS_NEW)), _is_stale(table))
+                return
+        super().merge_from_offset(table, stale, rows)
+
     def _replace_at_once(self, table: Table, gone: pl.DataFrame, rows: pl.DataFrame, is_same: str) -> None:
         """Deletes the rows t that match a row s of those that are `gone`, and inserts others, in one commit.
+
+        Of rows with the column _IS_NEW, others than these are inserted only if the table lacks their key.
 
         Raises:
             ConflictError: something else wrote to the table at the same time, or the answer to the commit was lost.
@@ -232,12 +253,19 @@ class ThroughSpark(Warehouse):
         is_gone, view = pl.lit(value=True).alias(_GONE), f"replaced_{table.name}"
         both = pl.concat([rows.with_columns(~is_gone), gone.with_columns(is_gone)], how="diagonal_relaxed")
         types = {of.name: nullable(of.dataType) for of in table.spark} | {_GONE: BooleanType()}
+        matches, delete = f"{is_same} AND s.{_GONE}", "WHEN MATCHED THEN DELETE"
+        if _IS_NEW in rows.columns:
+            # Rows of one stream at most match, so that Spark joins by it.
+            is_known = f"NOT s.{_IS_NEW} AND {_has_key_of(table)}"
+            matches = f"t.stream_id <=> s.stream_id AND CASE WHEN s.{_GONE} THEN {is_same} ELSE {is_known} END"
+            delete = f"WHEN MATCHED AND s.{_GONE} THEN DELETE"
+            types |= {_IS_NEW: BooleanType(), "from_offset": LongType()}
         cast_columns(self._as_spark(both), types).createOrReplaceTempView(view)
         self.check_lock()
         with naming_conflicts(table), self._writing(table):
             self.spark.sql(
-                f"MERGE INTO {self.name(table)} t USING {view} s ON {is_same} AND s.{_GONE} "
-                f"WHEN MATCHED THEN DELETE WHEN NOT MATCHED AND NOT s.{_GONE} THEN INSERT *"
+                f"MERGE INTO {self.name(table)} t USING {view} s ON {matches} {delete} "
+                f"WHEN NOT MATCHED AND NOT s.{_GONE} THEN INSERT *"
             ).collect()
 
     def _append(self, table: Table, rows: Rows) -> None:
@@ -257,16 +285,14 @@ class ThroughSpark(Warehouse):
     def _merge(self, table: Table, rows: Rows, *, update: bool) -> None:
         with_columns_of(table, self._as_spark(rows)).createOrReplaceTempView(f"merged_{table.name}")
         matched = " WHEN MATCHED THEN UPDATE SET *" if update else ""
-        same_key = " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
         self._change_rows(
             table,
-            f"MERGE INTO {self.name(table)} t USING merged_{table.name} s ON {same_key}{matched} "
+            f"MERGE INTO {self.name(table)} t USING merged_{table.name} s ON {_has_key_of(table)}{matched} "
             "WHEN NOT MATCHED THEN INSERT *",
         )
 
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
-        offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
-        self._delete(table, stale, f"t.stream_id = s.stream_id AND {offset}")
+        self._delete(table, stale, _is_stale(table))
 
     def _delete(self, table: Table, keys: Rows, where: str) -> None:
         """Deletes, in one commit, the rows t that match a row s of `keys`, which are distinct, on `where`."""
@@ -342,9 +368,12 @@ class ThroughSpark(Warehouse):
         return self.commits(table) if table.name in self.known or self.has(table) else ()
 
     def newest_entry(self, table: Table) -> tuple[int, int | None] | None:
-        if table.name not in self.known and not self.has(table):
+        try:
+            return (self._newest_version(table) if self.lock is None else self._look(table).version), None
+        except AnalysisException:
+            if self.has(table):
+                raise
             return None
-        return (self._newest_version(table) if self.lock is None else self._look(table).version), None
 
     def forget(self, *tables: Table) -> None:
         for known in filter(None, (self.known.get(table.name) for table in tables)):
@@ -376,41 +405,15 @@ class ThroughSpark(Warehouse):
         writer.save(path_in(self.root, table.name))
 
 
-@dataclass(frozen=True)
-class InCatalog(ThroughSpark):
-    """Implements `Warehouse` by Spark's Delta, for tables that are registered as CATALOG.SCHEMA.NAME."""
+def _has_key_of(table: Table) -> str:
+    """Returns the condition that rows t and s have one key."""
+    return " AND ".join(f"t.{key} <=> s.{key}" for key in table.key)
 
-    @property
-    def place(self) -> str:
-        return self.root
 
-    def name(self, table: Table) -> str:
-        return self._registered(table.name)
-
-    def has(self, table: Table) -> bool:
-        return super().has(table) and not self._is_view(table)
-
-    def _create(self, table: Table, *, exists: bool) -> None:
-        """Creates the table, in place of the view that an earlier version made."""
-        if not exists and self._is_view(table):
-            self.check_lock()
-            self.spark.sql(f"DROP VIEW {self.name(table)}")
-        super()._create(table, exists=exists)
-
-    def _is_view(self, table: Table) -> bool:
-        try:
-            return table in ONCE_VIEWS and self.spark.catalog.getTable(self.name(table)).tableType == "VIEW"
-        except AnalysisException:
-            return False
-
-    def path(self, name: str) -> str | None:
-        """Returns None: the catalog says where files are."""
-
-    def _registered(self, name: str) -> str:
-        return ".".join(identifier(part) for part in (*self.root.split("."), name))
-
-    def _save(self, table: Table, writer: DataFrameWriter) -> None:
-        writer.saveAsTable(self.name(table))
+def _is_stale(table: Table) -> str:
+    """Returns the condition that a row t is in the stream of a row s, from its `from_offset` on."""
+    offset = "coalesce(t.stream_offset, -1) >= s.from_offset" if "stream_offset" in table.names else "true"
+    return f"t.stream_id = s.stream_id AND {offset}"
 
 
 def _bytes_that_came(feed: DataFrame, columns: Sequence[str]) -> int:

@@ -24,7 +24,7 @@ from jobs.cli.spark_session import session_settings
 from jobs.tables.declared import POLL_S, Guard, identifier, naming_conflicts, path_in
 from jobs.tables.layout import DECLARATION, maker, marks, plan
 from jobs.tables.log import Commit, rows_version
-from jobs.tables.parquet_files import read_files
+from jobs.tables.memory import Memory
 from jobs.tables.running import Mark
 from jobs.tables.spark_rows import checkpoint, collect, to_spark
 from jobs.tables.tasks import Made
@@ -41,33 +41,6 @@ _COMMIT = "_commit_version"
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 _LONGEST_WITH_READERS = 168
 """Hours that Delta wants files to be kept, so that no query under way loses one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Holds the tables that a run has read or written."""
-
-    most_to_judge: int
-    """How many messages this process has the memory to judge."""
-    tables: dict[str, pl.DataFrame] = field(default_factory=dict)
-    columns: dict[str, tuple[tuple[str, ...], pl.DataFrame]] = field(default_factory=dict)
-    """By table: the files that it consisted of when it was last read in part, and the columns that were read."""
-
-    @property
-    def most_settled(self) -> int:
-        """Returns for how many other messages there is the memory: each takes a quarter of one that is judged."""
-        return 4 * self.most_to_judge
-
-    def read_columns(self, table: str, files: Sequence[str], schema: pa.Schema) -> pl.DataFrame:
-        """Returns columns of the table from its files, which never change: so no column is read twice."""
-        of_files, known = self.columns.get(table, ((), pl.DataFrame()))
-        if of_files != tuple(files):
-            known = pl.DataFrame()
-        missing = [schema.field(name) for name in schema.names if name not in known.columns]
-        if missing:
-            known = pl.concat([known, read_files(files, pa.schema(missing))], how="horizontal")
-            self.columns[table] = tuple(files), known
-        return known.select(schema.names)
 
 
 @dataclass(frozen=True)
@@ -335,6 +308,11 @@ class Warehouse(ABC):
     @abstractmethod
     def delete_from_offset(self, table: Table, stale: Rows) -> None:
         """Deletes the rows of each stream (stream_id, from_offset) from that offset on; with -1, all of the stream."""
+
+    def merge_from_offset(self, table: Table, stale: Rows, rows: Rows) -> None:
+        """Deletes rows as `delete_from_offset` does, and inserts the rows whose key the table then lacks."""
+        self.delete_from_offset(table, stale)
+        self.merge(table, rows)
 
     @abstractmethod
     def restore(self, table: Table, version: int) -> None:

@@ -88,10 +88,11 @@ class Engine(Protocol[T]):
     def count(self, rows: T) -> int:
         """Counts rows."""
 
-    def write(self, table: Table, rows: T, *, update: bool = False) -> None:
+    def write(self, table: Table, rows: T, *, update: bool = False, stale: T | None = None) -> None:
         """Adds rows whose key is not in the table and, with `update`, replaces those whose key is.
 
-        Rows have nanoseconds in place of timestamps (`schemas.staging.TIMES`).
+        Before that, the rows of each `stale` stream (stream_id, from_offset) are deleted from that offset on; with -1,
+        all of the stream. Rows have nanoseconds in place of timestamps (`schemas.staging.TIMES`).
         """
 
     def replace(self, table: Table, rows: T) -> None:
@@ -102,6 +103,3 @@ class Engine(Protocol[T]):
 
     def delete(self, table: Table, gone: T) -> None:
         """Deletes the rows that have the values of one of `gone` in its columns."""
-
-    def delete_from_offset(self, table: Table, stale: T) -> None:
-        """Deletes the rows of each stream (stream_id, from_offset) from that offset on; with -1, all of the stream."""

@@ -208,10 +208,8 @@ def write(
     }
     stale = engine.keep(assembled.stale)
     _forget(engine, extracted.captures)
-    if engine.count(stale):
-        of_streams = (STREAM_GAPS, PACKETS, QUARANTINE, STREAMS)
-        run_in_parallel(partial(engine.delete_from_offset, table, stale) for table in of_streams)
-    writes = [partial(engine.write, table, of_table) for table, of_table in added.items()]
+    gone = stale if engine.count(stale) else None
+    writes = [partial(engine.write, table, of_table, stale=gone) for table, of_table in added.items()]
     run_in_parallel([*writes, partial(engine.write, INTERNAL_CONNECTIONS, connections, update=True)])
     engine.write(CAPTURES, engine.table(captures, staging.CAPTURE))
     return at
