@@ -54,7 +54,9 @@ def test_the_limit_follows_the_memory(place: str, most: int, limit: int) -> None
 @pytest.mark.parametrize(
     ("warehouse", "most", "parts"),
     [
-        pytest.param("/tables", 10, [[1], [2, 3], [50], [4]], id="as many as fit, and what is too large alone"),
+        pytest.param("/tables", 20, [[1], [2, 3], [50], [4]], id="as many as fit in half, and what is too large alone"),
+        pytest.param("/tables", 73, [[1, 2, 3, 50, 4]], id="all just fit"),
+        pytest.param("/tables", 72, [[1, 2, 3], [50], [4]], id="what is larger than half is alone, too"),
         pytest.param("/tables", 100, [[1, 2, 3, 50, 4]], id="all fit"),
         pytest.param("/tables", 0, [[1, 2, 3, 50, 4]], id="nothing is read here"),
         pytest.param("hdfs://tables", 10, [[1, 2, 3, 50, 4]], id="tables come and go through Spark"),

@@ -57,13 +57,15 @@ def fit(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp]) -> boo
 def increments(warehouse: Warehouse, config: Config, captures: Sequence[Row]) -> list[list[Row]]:
     """Returns captures in parts that this process has the memory for, in their order, each to be completed by itself.
 
-    A capture that is too large is a part of its own, for tasks of Spark.
+    Of more than it has the memory for, several in one part have at most half as many bytes, because what earlier parts
+    brought needs memory, too. A capture that is too large is a part of its own, for tasks of Spark.
     """
     most, parts, size = limit(warehouse, config), [list[Row]()], 0
+    at_once = most if sum(capture["content_bytes"] for capture in captures) <= most else most // 2
     for some in _apart(warehouse, captures) if most else [list(captures)]:
         more = sum(capture["content_bytes"] for capture in some)
         size += more
-        if parts[-1] and size > most:
+        if parts[-1] and size > at_once:
             parts.append([])
             size = more
         parts[-1] += some

@@ -52,6 +52,7 @@ def _night(spark: SparkSession, config: Config, files: Mapping[str, Stamp]) -> t
         replayed = _derive(held, config, end_step)
         for number, increment in enumerate(others, 2):
             of = f", increment {number} of {len(new.increments)}"
+            replayed = held  # the tables of the last increment leave this process
             end_step()
             with step(f"ingest{of}", 2, _STEPS):
                 at = ingest.take_in(held, config, new, increment, at)
