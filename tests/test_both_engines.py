@@ -16,11 +16,12 @@ from tiers import merge_needs
 from warehouses import config, looked_at
 
 from jobs.engines import on_spark
-from jobs.engines.in_process import InProcess
+from jobs.engines.in_process import InProcess, conform
 from jobs.engines.on_spark import OnSpark, Rows
 from jobs.simulator import simulate
 from jobs.tables.in_folder import InFolder
 from jobs.tables.spark_rows import collect, to_spark, with_columns_of
+from jobs.tables.tasks import Made
 from schemas.history import MESSAGE_HISTORY
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, PACKETS, STREAM_GAPS, STREAMS
@@ -272,6 +273,28 @@ def test_spark_does_with_rows_of_files_what_this_process_does(spark: SparkSessio
     for name, rows in expected.items():
         assert rows.height
         assert counted(found[name].select(rows.columns)) == counted(rows), name
+
+
+def _halved() -> Callable[..., pl.DataFrame]:
+    return lambda gaps: gaps.select("length", *STREAM_GAPS.names[:2], *STREAM_GAPS.names[3:]).with_columns(
+        pl.col("length") // 2
+    )
+
+
+def test_a_task_that_makes_rows_of_a_table_writes_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark gets no row of them; others may come beside them."""
+    warehouse = InFolder(spark, str(tmp_path))
+    warehouse.create(STREAM_GAPS)
+    lengths = pl.DataFrame({"stream_id": list("abcd"), "stream_offset": range(4), "length": [2, 4, 6, 8]})
+    given = conform(lengths, STREAM_GAPS)
+    other = given.head(1).with_columns(stream_id=pl.lit("e"))
+    monkeypatch.delattr(Made, "rows")
+    work = Derivation(_halved(), ("stream_id",))
+    InBuckets(warehouse).replace_by(STREAM_GAPS, work, other, gaps=to_spark(spark, given))
+    expected = pl.concat([given.with_columns(pl.col("length") // 2), other])
+    assert warehouse.read_local(STREAM_GAPS).sort("stream_id").equals(expected)
 
 
 def test_a_piece_of_a_stream_may_lie_before_its_beginning(spark: SparkSession) -> None:

@@ -11,12 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.cli.errors import ConflictError, UsageError
-from jobs.tables import in_store
+from jobs.tables import in_store, through_spark
 from jobs.tables.in_catalog import InCatalog
 from jobs.tables.in_folder import InFolder
 from jobs.tables.in_store import InStore
 from jobs.tables.layout import DECLARATION
 from jobs.tables.log import SET_PROPERTIES
+from jobs.tables.memory import Memory
 from jobs.tables.spark_rows import collect, to_spark
 from jobs.tables.through_spark import ThroughSpark
 from jobs.tables.warehouse import Rows, Warehouse
@@ -194,6 +195,28 @@ def test_rows_are_replaced_once_where_a_commit_is_in_doubt(
         monkeypatch.setattr(ThroughSpark, "_replace_at_once", in_doubt)
     warehouse.replace_rows(STREAM_GAPS, pl.DataFrame({"stream_id": ["a"]}), gaps(d1=2, a3=1))
     assert warehouse.read_local(STREAM_GAPS).sort(STREAM_GAPS.key).equals(gaps(a3=1, b1=1, c1=1, d1=2))
+
+
+def test_a_table_that_is_held_in_memory_is_read_by_two_queries_at_most(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one reads all columns but those with bytes, which are large."""
+    wide = replace(STREAM_GAPS, columns=(*STREAM_GAPS.columns, Column("raw", BINARY, "Bytes.")))
+    warehouse, read = replace(ThroughSpark(spark, f"file://{tmp_path}"), local=Memory(1)), list[list[str]]()
+
+    def note(rows: DataFrame) -> pl.DataFrame:
+        read.append(rows.columns)
+        return collect(rows)
+
+    monkeypatch.setattr(through_spark, "collect", note)
+    warehouse.create(wide)
+    warehouse.append(wide, gaps(a1=1, b2=3).with_columns(raw=pl.lit(b"1")))
+    assert warehouse.read_local(wide, "length").sum().rows() == [(4,)]
+    for _ in range(2):
+        assert sorted(warehouse.read_local(wide, "stream_id", "length").rows()) == [("a", 1), ("b", 3)]
+        assert warehouse.read_local(wide, "stream_offset").sum().rows() == [(3,)]
+    assert read == [["length"], ["length", *(name for name in STREAM_GAPS.names if name != "length")]]
+    assert warehouse.read_local(wide, "raw")["raw"].to_list() == [b"1", b"1"]
 
 
 def test_rows_are_appended_once_if_the_answer_is_lost(
