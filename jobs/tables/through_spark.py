@@ -368,12 +368,9 @@ class ThroughSpark(Warehouse):
         return self.commits(table) if table.name in self.known or self.has(table) else ()
 
     def newest_entry(self, table: Table) -> tuple[int, int | None] | None:
-        try:
-            return (self._newest_version(table) if self.lock is None else self._look(table).version), None
-        except AnalysisException:
-            if self.has(table):
-                raise
+        if table.name not in self.known and not self.has(table):
             return None
+        return (self._newest_version(table) if self.lock is None else self._look(table).version), None
 
     def forget(self, *tables: Table) -> None:
         for known in filter(None, (self.known.get(table.name) for table in tables)):
