@@ -55,7 +55,7 @@ class Facts(NamedTuple):
     outcomes: Mapping[str, int]
     """Messages by outcome."""
     places: Mapping[str, Any]
-    """Where and when messages were lost, stuck or in doubt: `messages.places`."""
+    """Since when messages were lost, stuck or in doubt, and to which queues, as `messages.places` returns it."""
     machines: Mapping[str, str] = {}
     """The machines to blame, and their roles."""
     ways: Mapping[str, Way] = {}
@@ -63,7 +63,7 @@ class Facts(NamedTuple):
     unread: Sequence[str] = ()
     """A sentence on each capture with frames that were not read."""
     shown: Shown = Shown()
-    """What the captures show."""
+    """Which period, senders and queues the captures show, and what they lack."""
     confirmed: int = 0
     """Delivered messages that an acknowledgment confirms."""
     not_read: int | None = None

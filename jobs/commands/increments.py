@@ -29,7 +29,7 @@ T = TypeVar("T")
 _WORTH_COMPILING = 64 << 20
 """Bytes of captures from which on compiling queries saves more time than it takes."""
 _WORTH_COMPILING_FOR_DELTA = 256 << 20
-"""The same where Spark reads and writes the tables: most queries are then Delta's own, of few rows."""
+"""Bytes from which on it does where Spark writes the tables: most queries are then Delta's, of the few rows of logs."""
 _WORTH_PROCESSES = 512 << 20
 """Bytes of captures from which on reading them in several processes takes less time than starting these."""
 

@@ -33,7 +33,7 @@ from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS
 from schemas.staging import TIMES
 from schemas.table import RowType, Table, row, row_type, spark_schema
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
-from udfs.frames.derivation import ONE, Derivation, Frames, Work, stacked, to_frame, untagged
+from udfs.frames.derivation import ONE, Derivation, Frames, Work, is_only_one, stacked, to_frame, untagged
 from udfs.frames.engine import Engine, How, Row
 from udfs.frames.groups import FRAME_ROWS, bunches
 from udfs.frames.rows import Batches, Pass
@@ -145,7 +145,7 @@ class OnSpark:
                 return derivation.run(**few)
         names, made = self._made(derivation, tables)
         found = checkpoint(made.rows())
-        if names == [ONE]:
+        if is_only_one(names):
             return {ONE: found}
         return {name: found.where(F.col(name).isNotNull()).select(f"{name}.*") for name in names}
 
@@ -187,7 +187,7 @@ class OnSpark:
             return self.collect(**self.derive_tables(derivation, **tables))
         names, made = self._made(derivation, tables)
         found = made.rows().toArrow().cast(made.schema)
-        return {ONE: to_frame(found)} if names == [ONE] else untagged(found, names)
+        return {ONE: to_frame(found)} if is_only_one(names) else untagged(found, names)
 
     def collect(self, **tables: Rows) -> Frames:
         return self._collect_some(tables) or {}

@@ -77,7 +77,7 @@ class Derivation(NamedTuple):
         """Yields what it makes of each part of the tables, as rows of `stacked`."""
         for frames in parts:
             for name, rows in self.run(**frames).items():
-                yield from to_batches(rows, made[ONE]) if [*made] == [ONE] else _tagged(name, rows, made)
+                yield from to_batches(rows, made[ONE]) if is_only_one(made) else _tagged(name, rows, made)
 
 
 _DECLARED: dict[Work, Derivation] = {}
@@ -125,7 +125,12 @@ def row_type_of(frame: pl.DataFrame) -> RowType:
 
 def stacked(made: Mapping[str, RowType]) -> RowType:
     """Returns the schema of the rows of tables below each other: of several, a struct for each; else the only one's."""
-    return made[ONE] if [*made] == [ONE] else row(**made)
+    return made[ONE] if is_only_one(made) else row(**made)
+
+
+def is_only_one(names: Iterable[str]) -> bool:
+    """Returns whether the tables that a derivation makes are only ONE, whose rows need no struct."""
+    return [*names] == [ONE]
 
 
 def untagged(rows: pa.Table, names: Iterable[str]) -> Frames:
