@@ -1,10 +1,11 @@
-"""Commits to Delta tables in folders of this machine without Spark, by delta-rs (the package `deltalake`).
+"""Commits to Delta tables in folders without Spark, by delta-rs (the package `deltalake`).
 
 Spark takes most of a second for each commit, and a small night makes some thirty. The rows of a commit are a file that
 is written here and added to the table by delta-rs: a file has to be on the disk before the log names it, and delta-rs
-waits for no disk. Tables in a folder have no features that delta-rs cannot write, such as clustering.
+waits for no disk. Tables in a folder have no features that delta-rs cannot write, such as clustering. A table in an
+object store is committed here too, in a folder that repeats it (`mirror.py`).
 
-A log is read from its newest checkpoint on: without checkpoints, each night would read more commits than the last.
+Without checkpoints, from which on a log is read, each night would read more commits than the last.
 """
 
 import json
@@ -77,8 +78,6 @@ _ONCE = _once()
 _opened: dict[str, tuple[log.Entry | None, DeltaTable]] = {}
 """The tables that this process has opened, as they were when the log ended with this entry."""
 _CURE = "Ingest the captures into a new warehouse."
-
-
 _own_versions: dict[str, int] = {}
 """The newest version of each table that this process has made: if it is still the newest, no other run wrote since."""
 
