@@ -238,8 +238,13 @@ def forwarded(tables: Rows, a: Connection, b: Connection, ahead: Mapping[bool, i
             stream, made = other.streams.get(way), _made(tables, other.shown[way])
             if step is None or stream is None or made is None or stream["missing_bytes"]:
                 continue
+            unread = unread_ranges(tables)[stream["stream_id"]]
+            counted = sorted(own.packets[way])
             for offset, packet in own.packets[way]:
                 at, ns = offset - sign * step, own.times[way, offset]
+                following = min((later - sign * step for later, _ in counted if later > offset), default=1 << 62)
+                if any(part.start < following and part.stop > at for part in unread):
+                    continue
                 was_captured = None not in (ns, *made) and made[0] <= ns <= made[1]
                 within = 0 <= at < stream["recovered_bytes"]
                 if within or was_captured or (at < 0 and not stream["mid_stream"]):

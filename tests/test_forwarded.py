@@ -29,6 +29,8 @@ CASES: dict[str, tuple[list[tuple[int, int]], dict[str, Any], bool]] = {
     "behind its end, while it was captured": ([(400 + n, 90 + n) for n in range(5)], {}, False),
     "behind its end, when its capture had ended": ([(400 + n, 90 + n) for n in range(5)], {"last_s": 40}, True),
     "it lacks bytes": ([(105 + n, 90 + n) for n in range(5)], {"missing_bytes": 1}, True),
+    "its bytes there are unread": ([(105 + n, 90 + n) for n in range(5)], {"unread": (5, 5)}, True),
+    "its bytes elsewhere are unread": ([(105 + n, 90 + n) for n in range(5)], {"unread": (50, 5)}, False),
 }
 
 
@@ -59,5 +61,10 @@ def test_what_one_connection_alone_has_tells_that_it_is_no_copy(what: str) -> No
     )
     sides = places_in_others(PAIRS, CONNECTIONS, streams, shown, captures)
     placed = packets.join(sides, on="stream_id")
-    denied = count_denied(placed, packets.select("stream_offset", "packet", other="stream_id"))
+    unread = pl.DataFrame(
+        [("in>", *more["unread"])] if "unread" in more else [],
+        {"other": pl.String, "stream_offset": pl.Int64, "length": pl.Int64},
+        orient="row",
+    )
+    denied = count_denied(placed, packets.select("stream_offset", "packet", other="stream_id"), unread)
     assert without_forwarded(PAIRS, denied).is_empty() is not is_copy

@@ -284,7 +284,8 @@ def _without_forwarded(united: Conversations[T], connections: T, pairs: T, compa
     )
     placed = engine.join(compared, engine.expect_few(sides), ["stream_id"])
     others = engine.select(compared, "stream_offset", "packet", other="stream_id")
-    denied = engine.derive(count_denied, placed=placed, packets=others)
+    unread = engine.select(united.unread, "stream_offset", "length", other="stream_id")
+    denied = engine.derive(count_denied, placed=placed, packets=others, unread=unread)
     return engine.derive(without_forwarded, pairs=pairs, denied=denied)
 
 

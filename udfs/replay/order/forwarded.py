@@ -42,24 +42,35 @@ def places_in_others(
 
 
 @derives(("other",), columns={"packets": ("other", "stream_offset", "packet")})
-def count_denied(placed: pl.DataFrame, packets: pl.DataFrame) -> pl.DataFrame:
+def count_denied(placed: pl.DataFrame, packets: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
     """Returns per PAIR how many packets both streams have, `held`, and how many only one has, `denied`.
 
-    Of the latter, those count that the `other` stream would show if it was a copy.
-    `placed` are packets with the columns of `places_in_others`, `packets` those of the other streams.
+    Of the latter, those count that the `other` stream would show if it was a copy. `placed` are packets with the
+    columns of `places_in_others`, `packets` those of the other streams, and `unread` rows of RANGE of these.
     """
-    at = pl.col("stream_offset") - pl.col("shift")
+    at = pl.col("stream_offset")
     is_before, is_behind = at < 0, at >= pl.col("size")
     was_captured = pl.col("captured_ns").is_between("since_ns", "until_ns")
     would_be = ~(is_before | is_behind) | was_captured | (is_before & ~pl.col("mid_stream"))
     there = packets.unique().with_columns(is_there=True)
     found = (
-        placed.filter(would_be)
-        .with_columns(stream_offset=at)
+        _readable(placed.with_columns(stream_offset=at - pl.col("shift")), unread)
+        .filter(would_be)
         .join(there, on=["other", "stream_offset", "packet"], how="left")
     )
     is_there = pl.col("is_there").is_not_null()
     return found.group_by(PAIR).agg(count_if(is_there).alias("held"), count_if(~is_there).alias("denied"))
+
+
+def _readable(placed: pl.DataFrame, unread: pl.DataFrame) -> pl.DataFrame:
+    """Returns the packets without those in whose places, up to the next one, the other stream has unread bytes."""
+    following = pl.col("stream_offset").shift(-1).over(*PAIR, "other").fill_null(pl.Int64.max())
+    ordered = placed.sort("stream_offset").with_columns(following=following).sort("following")
+    ranges = unread.select("other", begin="stream_offset", end=pl.col("stream_offset") + pl.col("length")).sort("begin")
+    last = ordered.join_asof(
+        ranges, left_on="following", right_on="begin", by="other", allow_exact_matches=False, check_sortedness=False
+    )
+    return last.filter((pl.col("end") <= pl.col("stream_offset")).fill_null(value=True))
 
 
 def without_forwarded(pairs: pl.DataFrame, denied: pl.DataFrame) -> pl.DataFrame:
