@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial, reduce
+from itertools import chain, repeat
 from operator import add
 from typing import Any, Self
 
@@ -44,8 +45,8 @@ _NO_SCHEMA = re.compile(r"SCHEMA_NOT_FOUND|CATALOG_NOT_FOUND|REQUIRES_SINGLE_PAR
 _NOT_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _MORE, _GONE, _IS_NEW = "_more", "_gone", "_is_new"
-_FIRST_COMMITS, _COMMITS = 10, 500
-"""How many commits of a table's history are read at first, and how many if more are needed."""
+_PAGES = (3, 30, 500)
+"""How many commits more are read from a table's history each time: each takes two requests to a store."""
 _WRITER = "msmq-replay"
 """The name under which Delta keeps the number of the last append."""
 _NO_VERSION = 1 << 53
@@ -58,12 +59,11 @@ class _Known:
 
     version: int
     """The newest version when the run last looked."""
-    own: list[Commit] = field(default_factory=list)
-    """The last commits up to it, newest first, as far as the run has made them one after another."""
-    earlier: list[Commit] | None = None
-    """Those before, newest first; None as long as nobody has asked."""
-    written: int = 0
-    """Commits with rows that the run has made since, at most: a MERGE without a row to change makes none."""
+    commits: dict[int, Commit] = field(default_factory=dict)
+    """Those that were read, or that the run has made, by version."""
+    written: int | None = 0
+    """Commits with rows that the run has made since, at most: a MERGE without a row to change makes none. None if it
+    has made others, too."""
     is_current: bool = True
     """Nothing was written since, as far as this run has to look."""
 
@@ -135,7 +135,7 @@ class ThroughSpark(Warehouse):
                 raise
 
     def set_properties(self, table: Table, pairs: Mapping[str, str], *, by: str = "") -> None:
-        self.known.pop(table.name, None)
+        self._note_change(table)
         with naming_conflicts(table), session_settings(self.spark, {_USER_METADATA: by} if by else {}):
             self.spark.sql(f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({property_list(pairs)})")
 
@@ -315,28 +315,23 @@ class ThroughSpark(Warehouse):
         """Does nothing: Spark deletes old commits."""
 
     def commits(self, table: Table) -> Iterable[Commit]:
-        return self._history(table) if self.lock is None else self._known_commits(table)
+        if self.lock is None:
+            found = self._history(table, _PAGES[0])
+            known = _Known(max(found), found)
+        else:
+            known = self._look(table)
+        pages = chain(_PAGES, repeat(_PAGES[-1]))
+        for version in range(known.version, -1, -1):
+            if version not in known.commits:
+                known.commits |= self._history(table, known.version - version + next(pages))
+                if version not in known.commits:  # Delta has deleted it
+                    return
+            yield known.commits[version]
 
-    def _known_commits(self, table: Table) -> Iterator[Commit]:
-        """Yields the commits that the run has made, then those that it has to ask for."""
-        known = self._look(table)
-        yield from known.own
-        if known.earlier is None:
-            first_own = known.version - len(known.own) + 1
-            known.earlier = [commit for commit in self._history(table, (_COMMITS,)) if commit.version < first_own]
-        yield from known.earlier
-
-    def _history(self, table: Table, pages: Sequence[int] = (_FIRST_COMMITS, _COMMITS)) -> Iterator[Commit]:
-        """Yields the table's commits, newest first. Few are read at first: each takes two requests to a store."""
-        before = _NO_VERSION
-        for most in pages:
-            rows = self.spark.sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {most}").collect()
-            yield from (
-                Commit.of(row["version"], row["timestamp"], row.asDict()) for row in rows if row["version"] < before
-            )
-            if len(rows) < most:
-                return
-            before = rows[-1]["version"]
+    def _history(self, table: Table, most: int) -> dict[int, Commit]:
+        """Returns the table's newest commits by version."""
+        rows = self.spark.sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {most}").collect()
+        return {row["version"]: Commit.of(row["version"], row["timestamp"], row.asDict()) for row in rows}
 
     def _look(self, table: Table) -> _Known:
         """Returns what a run that has the publish lock knows of a table's history, after a look if need be."""
@@ -344,12 +339,11 @@ class ThroughSpark(Warehouse):
         if known is not None and known.is_current:
             return known
         newest = self._newest_version(table)
-        if known is not None and newest == known.version + known.written:
-            own = (Commit(newest - nth, datetime.now(UTC), "WRITE", {}) for nth in range(known.written))
-            known = replace(known, version=newest, own=[*own, *known.own], written=0, is_current=True)
-        else:
-            known = _Known(newest)
-        self.known[table.name] = known
+        commits = {} if known is None else known.commits
+        if known is not None and known.written is not None and newest == known.version + known.written:
+            now = datetime.now(UTC)
+            commits |= {number: Commit(number, now, "WRITE", {}) for number in range(known.version + 1, newest + 1)}
+        self.known[table.name] = known = _Known(newest, commits)
         return known
 
     def _newest_version(self, table: Table) -> int:
@@ -362,7 +356,7 @@ class ThroughSpark(Warehouse):
         except AnalysisException as error:
             if (latest := (error.getMessageParameters() or {}).get("latest")) is not None:
                 return int(latest)
-        return next(self._history(table)).version
+        return max(self._history(table, 1))
 
     def commits_if_any(self, table: Table) -> Iterable[Commit]:
         return self.commits(table) if table.name in self.known or self.has(table) else ()
@@ -383,8 +377,13 @@ class ThroughSpark(Warehouse):
         return replace(self, lock=lock, known={})
 
     def commit(self, table: Table, work: Callable[[], Any]) -> None:
-        self.known.pop(table.name, None)
+        self._note_change(table)
         super().commit(table, work)
+
+    def _note_change(self, table: Table) -> None:
+        """Notes a commit without rows, or that there may be one."""
+        if known := self.known.get(table.name):
+            known.written, known.is_current = None, False
 
     def _write(self, table: Table, writer: DataFrameWriter) -> None:
         with self._writing(table):
@@ -395,7 +394,8 @@ class ThroughSpark(Warehouse):
         """Notes a commit with rows, or that there may be one."""
         self.forget(table)
         yield
-        if known := self.known.get(table.name):
+        known = self.known.get(table.name)
+        if known is not None and known.written is not None:
             known.written, known.is_current = known.written + 1, False
 
     def _save(self, table: Table, writer: DataFrameWriter) -> None:
