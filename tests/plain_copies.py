@@ -74,7 +74,7 @@ class Connection:
         self.begun: list[int] = []
         """When these were captured."""
         self.times: dict[tuple[bool, int], int | None] = {}
-        """When the packets were captured, by direction and offset."""
+        """When the packets that are compared were captured, by direction and offset."""
         self.captures: set[str] = set()
         self.shown: dict[bool, set[str]] = {True: set(), False: set()}
         """The captures that show packets that are compared, by direction."""
@@ -116,9 +116,9 @@ def connections(tables: Rows) -> list[Connection]:
             if row["stream_id"] not in place:
                 continue
             connection, way = place[row["stream_id"]]
-            connection.times[way, row["stream_offset"]] = row["captured_ns"]
             connection.captures |= {row["capture_id"]} - {None}
             if packet := identity(name, row):
+                connection.times[way, row["stream_offset"]] = row["captured_ns"]
                 connection.shown[way] |= {row["capture_id"]} - {None}
                 connection.packets[way].append((row["stream_offset"], packet))
             elif row.get("time_stamp_ms") is not None:
@@ -331,9 +331,9 @@ def copies(tables: Rows) -> dict[str, Copy]:
         if forwarded(tables, *near[a, b], step.ahead):
             continue
         for pair, sign in (((a, b), 1), ((b, a), -1)):
-            pairs.setdefault(
-                pair, Difference({way: None if n is None else sign * n for way, n in step.ahead.items()}, 2)
-            )
+            ahead = {way: None if n is None else sign * n for way, n in step.ahead.items()}
+            told = pairs[pair].ahead if pair in pairs else {}
+            pairs[pair] = Difference(ahead | {way: n for way, n in told.items() if n is not None}, 2)
     named = {connection.name: connection for connection in found}
     tap = taps([(named[a], named[b]) for a, b in pairs])
     sides: dict[tuple[Any, ...], list[Connection]] = defaultdict(list)

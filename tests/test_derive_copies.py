@@ -122,6 +122,16 @@ def test_a_copy_of_a_copy_is_one_of_the_stream_that_counts() -> None:
     assert copies_of(scene.unite()) == expected
 
 
+@pytest.mark.parametrize(("known", "late"), [("a", "b"), ("b", "a")])
+def test_handshakes_tell_the_difference_of_a_direction_without_packets(known: str, late: str) -> None:
+    scene = Scene()
+    for name, host, begun in ((known, "10.0.0.1", (7, 8)), (late, "192.168.0.1", (None, None))):
+        scene.begun(name, host, begun=begun)
+        scene.established(name, "client", 5)
+        scene.sent(f"{name}>", 100, T0, 1, name)
+    assert copies_of(scene.unite()) == [(f"{late}<", f"{known}<", 0), (f"{late}>", f"{known}>", 0)]
+
+
 def renumbered(
     *, port: str = "", host: str = "10.0.0.1", late_s: float = 0, acked: bool = True, text: str = ""
 ) -> Scene:

@@ -260,13 +260,13 @@ def same_packets(alike: pl.DataFrame, counted: pl.DataFrame, connections: pl.Dat
 
     `alike` are all packets of both, at one difference of offsets for each way; `counted` says how many a stream has.
     These are pairs with other addresses and one beginning, and those that a firewall renumbered (`renumbered_copies`).
+    A difference that packets do not tell is that of the handshakes.
     """
     pairs = _of_connections(alike, connections)
     translated = _with_share(_compatible(pairs), counted, connections).filter(pl.col("share") > _HALF)
     renumbered = renumbered_copies(pairs, counted, connections)
-    return pl.concat([_best(translated).select(renumbered.columns), renumbered]).unique(
-        PAIR, keep="first", maintain_order=True
-    )
+    found = pl.concat([_best(translated).select(renumbered.columns), renumbered])
+    return found.group_by(PAIR, maintain_order=True).agg(pl.col(AHEAD).drop_nulls().first())
 
 
 def _best(pairs: pl.DataFrame) -> pl.DataFrame:
