@@ -13,7 +13,7 @@ from plain_finding import Rows
 from plain_message_findings import message_findings
 from replay_tables import NULL, T0, Replayed, Tables, fates, finding_of, plain, replay, with_keys
 from test_outcomes import outcomes_of, said_of
-from tiers import merge_needs
+from tiers import merge_needs, seeds
 
 from jobs.engines.in_process import InProcess
 from schemas.replay import ENDS, FindingKind
@@ -330,7 +330,7 @@ def second_night(scene: Scene) -> tuple[Rows, tuple[Rows, dict[Any, Any]]]:
     return timed, plain_copies.once(timed)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(range(24), range(400)))
 def test_a_second_computation_unites_the_same(seed: int) -> None:
     scene = random_night(seed)
     united = scene.unite()
