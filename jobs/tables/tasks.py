@@ -11,9 +11,12 @@ from pyspark.sql import DataFrame
 
 from schemas.table import RowType, spark_schema
 from udfs.capture import stores
+from udfs.frames.groups import bunches
 from udfs.frames.rows import Batches, Pass
 
 _MOST_TASKS = 10_000
+_BATCH_ROWS, _BATCH_BYTES = 20_000, 16 * 2**20
+"""Rows or bytes that are enough for a batch: each costs a pass as much as hundreds of rows."""
 
 
 def tasks(parts: int) -> int:
@@ -31,9 +34,19 @@ def map_arrow(rows: DataFrame, work: Pass, schema: RowType) -> DataFrame:
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         reduce_overhead()
         stores.take_over(of_stores)
-        yield from work(batches)
+        yield from work(_together(batches))
 
     return rows.mapInArrow(run, spark_schema(schema))
+
+
+def _together(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Yields the rows in larger batches than Spark's, which have few rows (`conf/cluster.conf` says why)."""
+    for some in bunches(batches, _share_of_a_batch, 1):
+        yield some[0] if len(some) == 1 else pa.concat_batches(some)
+
+
+def _share_of_a_batch(batch: pa.RecordBatch) -> float:
+    return float(max(batch.num_rows / _BATCH_ROWS, batch.nbytes / _BATCH_BYTES))
 
 
 class Made(NamedTuple):
