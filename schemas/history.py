@@ -48,7 +48,8 @@ MESSAGE_HISTORY = Table(
             OUTCOMES,
             "decided_at",
             comment="When the captures show that this became of it, as in outcomes, UTC; of a delivered message, when "
-            "the accepted arrival came. Null for the fates pending, unconfirmed and unknown. What was in flight at a "
+            "the accepted arrival came; if it was acknowledged, or without that sent for the last time, later than "
+            "timers allow, that time. Null for the fates pending, unconfirmed and unknown. What was in flight at a "
             "time T: first_seen_at <= T AND (decided_at > T OR fate IN ('pending', 'unconfirmed')). Null under the "
             "literal reading.",
         ),

@@ -170,7 +170,8 @@ OUTCOMES = Table(
         Column(
             "decided_at",
             TIMESTAMP,
-            "When the captures show that this became of it, UTC: when the accepted arrival came; when an "
+            "When the captures show that this became of it, UTC: when the accepted arrival came; if it was "
+            "acknowledged, or without that sent for the last time, later than timers allow, that time; when an "
             "acknowledgment came, if only that proves or denies its delivery; when what passed, displaced or skipped "
             "it came, or, if that is later, its own first arrival. Null while nothing decides: pending, awaited, "
             "unacknowledged, contradicted or unknown.",

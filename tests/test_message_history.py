@@ -135,7 +135,7 @@ def in_flight_then(engine: InProcess, at: datetime) -> set[str]:
     return set(waiting["message_key"])
 
 
-@pytest.mark.parametrize("seed", merge_needs([-1], [-1, 0, 2, 4]))
+@pytest.mark.parametrize("seed", merge_needs([-1, 0], range(-1, 12)))
 def test_what_was_in_flight_at_a_time_is_what_a_replay_until_then_says(seed: int, tmp_path: Path) -> None:
     """A demonstration, or a simulated day with all that goes wrong, at seven times of it."""
     simulate(str(tmp_path), max(seed, 0), 400, situations=seed >= 0, is_demo=seed < 0)
@@ -149,8 +149,15 @@ def test_what_was_in_flight_at_a_time_is_what_a_replay_until_then_says(seed: int
     for eighth in range(1, 8):
         at = first + (last - first) * eighth / 8
         is_open = (pl.col("decided_at") > at) | pl.col("fate").is_in([Fate.PENDING.value, Fate.UNCONFIRMED.value])
-        found = set(history.filter(pl.col("first_seen_at") <= at, is_open)["message_key"])
-        assert found == in_flight_then(engine, at) - unknown
+        in_flight = history.filter(pl.col("first_seen_at") <= at, is_open)
+        found = set(in_flight["message_key"])
+        # That one was not acknowledged yet may only show later, and so may that it was not sent again.
+        is_shown = pl.col("decided_at") == pl.coalesce("acknowledged_at", "last_seen_at")
+        shown_later = set(in_flight.filter(is_shown)["message_key"])
+        sent_last = set(
+            history.filter(is_shown, pl.col("acknowledged_at").is_null(), pl.col("arrivals") > 1)["message_key"]
+        )
+        assert found - shown_later <= in_flight_then(engine, at) - unknown <= found | sent_last
         many += len(found)
     assert many or seed >= 0
 

@@ -4,6 +4,7 @@ import polars as pl
 
 from schemas.history import MESSAGE_HISTORY
 from schemas.outcomes import FATE_OF, Fate, Outcome
+from schemas.wire import LATEST_ORDER_ACK_MS
 from udfs.frames.columns import SEQUENCE, address_of_stream, address_reached, count, count_if
 from udfs.frames.derivation import derives
 from udfs.frames.tables import with_columns_of
@@ -126,7 +127,7 @@ def _of_one_arrival(arrivals: pl.DataFrame) -> pl.DataFrame:
         numbers=pl.lit(1, pl.Int64),
         first_seen_at="captured_at",
         last_seen_at="captured_at",
-        decided_at="captured_at",
+        decided_at=_decided_at("captured_at", pl.col("acknowledged_at")),
         outcome=pl.lit(Outcome.DELIVERED.value),
         fate=pl.lit(Fate.DELIVERED.value),
         lost=pl.lit(value=False),
@@ -166,11 +167,22 @@ def _with_fates(rows: pl.DataFrame) -> pl.DataFrame:
     is_plain, outcome = pl.col("outcome").is_null(), pl.col("outcome").fill_null(Outcome.DELIVERED.value)
     fate = outcome.replace_strict({of.value: fate.value for of, fate in FATE_OF.items()}, return_dtype=pl.String)
     another = pl.when(fate == Fate.DELIVERED.value).then("any_acknowledged_at")
+    acknowledged_at = pl.coalesce("acknowledged_at", another)
+    decided_at = _decided_at("accepted_at", pl.coalesce(acknowledged_at, "last_seen_at"))
     return rows.with_columns(
         outcome=outcome,
         fate=fate,
         lost=pl.when(is_plain).then(pl.lit(value=False)).otherwise("lost"),
         stuck=pl.col("stuck").fill_null(value=False),
-        decided_at=pl.when(is_plain).then("accepted_at").otherwise("decided_at"),
-        acknowledged_at=pl.coalesce("acknowledged_at", another),
+        decided_at=pl.when(is_plain).then(decided_at).otherwise("decided_at"),
+        acknowledged_at=acknowledged_at,
     )
+
+
+def _decided_at(accepted_at: str, until: pl.Expr) -> pl.Expr:
+    """Returns when it showed that a message was delivered, as `rules.decided_us` does of one that is not plain.
+
+    `until` is when it was acknowledged or, without that, sent for the last time.
+    """
+    is_late = until - pl.col(accepted_at) > pl.duration(milliseconds=LATEST_ORDER_ACK_MS)
+    return pl.when(is_late).then(until).otherwise(accepted_at)

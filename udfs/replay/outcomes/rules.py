@@ -253,7 +253,12 @@ def decided_us(message: Message, outcome: Outcome) -> int | None:
     if outcome is Outcome.REFUSED_FOR_CAUSE:
         return min((us for us in denied if us is not None), default=None)
     if outcome in _BY_ACCEPTANCE and message.accepted_as:
-        return message.accepted_as.captured_us
+        # It was unacknowledged until an OrderAck that came later than timers allow or, without one, its last resend.
+        accepted_us, sent_us = (one.captured_us for one in (message.accepted_as, message.arrivals[-1]))
+        until_us = sent_us if message.acknowledged_us is None else message.acknowledged_us
+        if accepted_us is None or until_us is None:
+            return accepted_us
+        return until_us if until_us - accepted_us > LATEST_ORDER_ACK_NS // 1_000 else accepted_us
     if outcome in (*_BY_ACCEPTANCE, *_BY_ORDER_ACK):
         return min((us for us in (message.acknowledged_us, *denied) if us is not None), default=None)
     by = message.displacer if outcome is Outcome.DISPLACED else message.slot.passed_by
