@@ -56,7 +56,7 @@ def test_files_that_follow_one_another_under_one_name_are_of_one_tap(name: str) 
     found = captures_apart(captures(spans))
     assert found["capture_id"].to_list() == (sorted(spans) if are_apart else [])
     if name == "a tap beside a ring buffer":
-        assert found["series"].n_unique() == 2
+        assert found["tap"].n_unique() == 2
 
 
 CONNECTIONS: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]], list[set[str]]]] = {

@@ -22,10 +22,10 @@ _SLOT = ("scope_key", "tx_sequence_id", "tx_sequence_number")
 
 
 def captures_apart(captures: pl.DataFrame) -> pl.DataFrame:
-    """Returns `capture_id` and `series` of captures, if two series are near enough in time for their order to matter.
+    """Returns `capture_id` and `tap` of captures, if two taps are near enough in time for their order to matter.
 
     Files that follow one another, and whose names differ only in a number or a time of four digits or more or in what
-    follows the extension, are a series: the ring buffer of one tap.
+    follows the extension, are the ring buffer of one tap, which the first of them names.
     """
     name = pl.col("uri").str.replace_all(r"\d{4,}", "").str.replace(r"(\.p?capn?g?)\d+", "${1}")
     times = captures.select(
@@ -42,19 +42,19 @@ def captures_apart(captures: pl.DataFrame) -> pl.DataFrame:
         follow = all(first >= max(ends[:nth], default=first) - _OVERLAP_NS for nth, (*_, first, _) in enumerate(files))
         spans += [(first, last, files[0][0] if follow else one, one) for one, _, first, last in files]
     if not _any_near(sorted(spans)):
-        return pl.DataFrame(schema={"capture_id": pl.String, "series": pl.String})
-    return pl.DataFrame([(one, series) for *_, series, one in spans], ["capture_id", "series"], orient="row")
+        return pl.DataFrame(schema={"capture_id": pl.String, "tap": pl.String})
+    return pl.DataFrame([(one, tap) for *_, tap, one in spans], ["capture_id", "tap"], orient="row")
 
 
 def _any_near(spans: list[tuple[int, int, str, str]]) -> bool:
-    """Returns whether a capture begins before one of another series, or soon after it, has ended; they are in order."""
+    """Returns whether a capture begins before one of another tap, or soon after it, has ended; they are in order."""
     ends: dict[str, int] = {}
-    for first, last, series, _ in spans:
-        others = (end for other, end in ends.items() if other != series)
+    for first, last, tap, _ in spans:
+        others = (end for other, end in ends.items() if other != tap)
         if any(first - end < _LONGEST_NS for end in others):
             return True
         ends = {other: end for other, end in ends.items() if first - end < _LONGEST_NS}
-        ends[series] = max(last, ends.get(series, last))
+        ends[tap] = max(last, ends.get(tap, last))
     return False
 
 
@@ -66,11 +66,11 @@ def find_clocks(
     Nothing is returned if all have one. `apart` are `captures_apart`, `shown` are `stream_id` and `capture_id` of
     packets, `differences` rows of `united.unite_streams`.
     """
-    of_series = apart.select("capture_id", link="series")
+    of_taps = apart.select("capture_id", link="tap")
     of_connections = shown.join(streams.select("stream_id", link="connection_id"), on="stream_id")
     pairs = differences.select(CAPTURES_OF_PAIR).unique().with_row_index("pair")
     of_pairs = (pairs.select(capture_id=side, link=pl.format("pair {}", "pair")) for side in CAPTURES_OF_PAIR)
-    links = pl.concat([of_series, of_connections.select("capture_id", "link"), *of_pairs]).drop_nulls()
+    links = pl.concat([of_taps, of_connections.select("capture_id", "link"), *of_pairs]).drop_nulls()
     together = links.group_by("link").agg(pl.col("capture_id").unique()).sort("link")["capture_id"].to_list()
     clocks = first_of_linked(together)
     found = {one: clocks[one] for one in apart["capture_id"]}

@@ -35,9 +35,9 @@ _SCHEMA = {"capture_id": pl.String, "first_frame": pl.Int64, "behind_ns": pl.Int
 
 
 def find_spans(captures: pl.DataFrame) -> pl.DataFrame:
-    """Returns `capture_id`, `first_ns`, `last_ns` and `series` of the captures, in order, if their clocks may differ.
+    """Returns `capture_id`, `first_ns`, `last_ns` and `tap` of the captures, in order, if their clocks may differ.
 
-    That is if any two were made at the same time, or if some are `captures_apart`, of which `series` is the tap. A
+    That is if any two were made at the same time, or if some are `captures_apart`, by their taps. A
     capture whose own clock steps back has no such times.
     """
     steady = captures.filter(pl.col("clock_steps").is_null())
@@ -63,7 +63,7 @@ def find_shared_streams(spans: pl.DataFrame, shown: pl.DataFrame) -> pl.DataFram
     """
     several = shown.join(spans, on="capture_id").filter(pl.len().over("stream_id") > 1)
     in_order = several.sort("first_ns", "last_ns", "capture_id")
-    by_taps = pl.col("series").n_unique() > 1
+    by_taps = pl.col("tap").n_unique() > 1
     return in_order.filter((_overlaps().any() | by_taps).over("stream_id")).select("stream_id").unique()
 
 
