@@ -63,7 +63,7 @@ class Facts(NamedTuple):
     unread: Sequence[str] = ()
     """A sentence on each capture with frames that were not read."""
     shown: Shown = Shown()
-    """Which period, senders and queues the captures show, and what they lack."""
+    """The period, senders and queues that the captures show, and what the captures lack."""
     confirmed: int = 0
     """Delivered messages that an acknowledgment confirms."""
     not_read: int | None = None

@@ -5,7 +5,7 @@ is written here and added to the table by delta-rs: a file has to be on the disk
 waits for no disk. Tables in a folder have no features that delta-rs cannot write, such as clustering. A table in an
 object store is committed here too, in a folder that repeats it (`mirror.py`).
 
-Without checkpoints, from which on a log is read, each night would read more commits than the last.
+A log is read from its newest checkpoint on. Without one, each night would read more commits than the last.
 """
 
 import json

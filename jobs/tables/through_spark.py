@@ -335,15 +335,14 @@ class ThroughSpark(Warehouse):
 
     def _look(self, table: Table) -> _Known:
         """Returns what a run that has the publish lock knows of a table's history, after a look if need be."""
-        known = self.known.get(table.name)
-        if known is not None and known.is_current:
+        known = self.known.get(table.name, _Known(-1, written=None, is_current=False))
+        if known.is_current:
             return known
         newest = self._newest_version(table)
-        commits = {} if known is None else known.commits
-        if known is not None and known.written is not None and newest == known.version + known.written:
-            now = datetime.now(UTC)
-            commits |= {number: Commit(number, now, "WRITE", {}) for number in range(known.version + 1, newest + 1)}
-        self.known[table.name] = known = _Known(newest, commits)
+        if known.written is not None and newest == known.version + known.written:
+            made, now = range(known.version + 1, newest + 1), datetime.now(UTC)
+            known.commits |= {version: Commit(version, now, "WRITE", {}) for version in made}
+        self.known[table.name] = known = _Known(newest, known.commits)
         return known
 
     def _newest_version(self, table: Table) -> int:

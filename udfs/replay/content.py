@@ -1,7 +1,7 @@
 """Decides what tells messages apart: two arrivals with equal MESSAGE are one message that was sent again.
 
-A receiver rejects every message whose number it accepted as a duplicate, whatever its content. Where the contents
-differ, findings and outcomes say that it was another message.
+A message whose number was accepted before is rejected as a duplicate, whatever its content. Where the contents differ,
+findings and outcomes say that it was another message.
 """
 
 import numpy as np

@@ -37,8 +37,8 @@ _SCHEMA = {"capture_id": pl.String, "first_frame": pl.Int64, "behind_ns": pl.Int
 def find_spans(captures: pl.DataFrame) -> pl.DataFrame:
     """Returns `capture_id`, `first_ns`, `last_ns` and `tap` of the captures, in order, if their clocks may differ.
 
-    That is if any two were made at the same time, or if some are `captures_apart`, by their taps. A capture
-    whose own clock steps back has no such times.
+    That is if any two were made at the same time, or if some are `captures_apart`, by their taps. A capture whose
+    own clock steps back has no such times.
     """
     steady = captures.filter(pl.col("clock_steps").is_null())
     timed = steady.select(

@@ -13,6 +13,8 @@ from schemas.replay import Evidence, Reason, Verdict
 from schemas.wire import LATEST_ORDER_ACK_NS, NEGATIVE_CLASS, QUEUED_CLASS, RESEND_INTERVALS_S
 from udfs.replay.outcomes.arrivals import Arrival
 
+_LATEST_ORDER_ACK_US = LATEST_ORDER_ACK_NS // 1_000
+
 
 @dataclass(eq=False)
 class Slot:
@@ -144,13 +146,13 @@ class Message:
         more than a timer may be late, while it sent other packets, may have had one on a way that no capture holds.
         """
         times = self.times_since_acceptance
-        if len(times) < 2 or max(times) - min(times) < LATEST_ORDER_ACK_NS // 1_000:  # noqa: PLR2004 - sent again
+        if len(times) < 2 or max(times) - min(times) < _LATEST_ORDER_ACK_US:  # noqa: PLR2004 - sent again
             return None
         resends = min(len(self.arrivals) - 1, len(RESEND_INTERVALS_S) - 1)
         interval_us = max(RESEND_INTERVALS_S[resends] * 1_000_000, self.first.longest_us or 0)
         next_us = max(times) + interval_us
         until_us = max((one.until_us for one in self.arrivals if one.until_us is not None), default=None)
-        return None if until_us is not None and until_us > next_us + LATEST_ORDER_ACK_NS // 1_000 else next_us
+        return None if until_us is not None and until_us > next_us + _LATEST_ORDER_ACK_US else next_us
 
     @cached_property
     def never_taken(self) -> bool:
@@ -258,7 +260,7 @@ def decided_us(message: Message, outcome: Outcome) -> int | None:
         until_us = sent_us if message.acknowledged_us is None else message.acknowledged_us
         if accepted_us is None or until_us is None:
             return accepted_us
-        return until_us if until_us - accepted_us > LATEST_ORDER_ACK_NS // 1_000 else accepted_us
+        return until_us if until_us - accepted_us > _LATEST_ORDER_ACK_US else accepted_us
     if outcome in (*_BY_ACCEPTANCE, *_BY_ORDER_ACK):
         return min((us for us in (message.acknowledged_us, *denied) if us is not None), default=None)
     by = message.displacer if outcome is Outcome.DISPLACED else message.slot.passed_by
