@@ -200,6 +200,8 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
             settings |= _kept_private(given, remote)
         else:
             mine = settings if is_local(given.get("spark.master", "")) else spark_defaults("cluster.conf")
+            if given.contains("spark.executor.extraJavaOptions"):  # with two collectors, executors would not start
+                mine.pop("spark.executor.defaultJavaOptions", None)
             settings = {key: value for key, value in mine.items() if not given.contains(key)}
         for key, value in settings.items():
             builder = builder.config(key, value)
