@@ -30,7 +30,7 @@ def refuse(batches: Batches) -> Iterator[pa.RecordBatch]:
 
 
 def test_rows_keep_their_order_and_come_from_other_processes() -> None:
-    with Processes(2) as processes:
+    with Processes(2, "udfs.frames.rows") as processes:
         twice = [pa.Table.from_batches(processes.run(with_process, _ROWS)) for _ in range(2)]
     assert [made["number"].to_pylist() for made in twice] == [[0, 1, 2, 3, 4]] * 2
     used = {process for made in twice for process in made["process"].to_pylist()}
@@ -39,7 +39,7 @@ def test_rows_keep_their_order_and_come_from_other_processes() -> None:
 
 
 def test_an_error_in_a_process_is_an_error_here() -> None:
-    with Processes(2) as processes, pytest.raises(OSError, match="cannot read 0"):
+    with Processes(2, "udfs.frames.rows") as processes, pytest.raises(OSError, match="cannot read 0"):
         list(processes.run(refuse, _ROWS))
 
 
@@ -48,7 +48,7 @@ def test_captures_that_several_processes_read_give_the_rows_that_one_gives(tmp_p
     files = sorted(map(str, tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")))
     options = IngestOptions(split_bytes=1 << 14)
     found = []
-    with Processes(3) as three:
+    with Processes(3, "udfs.frames.rows") as three:
         for processes in (None, three):
             engine = InProcess(processes=processes)
             captures = find_new_captures(engine, files, options)

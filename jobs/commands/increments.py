@@ -24,6 +24,7 @@ from jobs.tables.publish_lock import PublishLock
 from jobs.tables.warehouse import Warehouse
 from schemas.ingest import CAPTURES, PACKETS
 from udfs.frames.engine import Row
+from udfs.ingest import extract
 
 T = TypeVar("T")
 _WORTH_COMPILING = 64 << 20
@@ -44,8 +45,8 @@ def limit(warehouse: Warehouse, config: Config) -> int:
 
 
 def processes(size: int) -> Processes | None:
-    """Returns processes to read captures of so many bytes, if starting them is worth it."""
-    return Processes(cores()) if size >= _WORTH_PROCESSES and cores() > 1 else None
+    """Starts processes to read captures of so many bytes, if that is worth it."""
+    return Processes(cores(), extract.__name__) if size >= _WORTH_PROCESSES and cores() > 1 else None
 
 
 def fit(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp]) -> bool:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 from typing import Self
 
@@ -13,14 +14,16 @@ from udfs.frames.rows import Pass
 
 
 class Processes:
-    """Several processes that start when they are first needed, and run passes until the context ends.
+    """Several processes that run passes until the context ends.
 
     They are started afresh: a copy of this process would have its locks, but none of the threads that hold them.
     """
 
-    def __init__(self, many: int) -> None:
-        """Starts none yet."""
+    def __init__(self, many: int, module: str) -> None:
+        """Has them start and import the module of their passes, and does not wait for them."""
         self._pool = ProcessPoolExecutor(many, get_context("spawn"))
+        for _ in range(many):
+            self._pool.submit(import_module, module)
 
     def __enter__(self) -> Self:
         return self
