@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from test_offsets import by_direction, in_two
 from tiers import merge_needs
 from warehouses import config, looked_at
@@ -18,8 +18,10 @@ from warehouses import config, looked_at
 from jobs.engines import on_spark
 from jobs.engines.in_process import InProcess, conform
 from jobs.engines.on_spark import OnSpark, Rows
+from jobs.engines.parcels import PARCEL
 from jobs.simulator import simulate
 from jobs.tables.in_folder import InFolder
+from jobs.tables.parquet_files import FILE
 from jobs.tables.spark_rows import collect, to_spark, with_columns_of
 from jobs.tables.tasks import Made
 from schemas.history import MESSAGE_HISTORY
@@ -62,8 +64,8 @@ class InMemory(OnSpark):
     buckets = 3
 
     def read(self, table: Table, *columns: str) -> Rows:
-        """Returns the table's rows."""
-        return to_spark(self.warehouse.spark, self.tables[table.name]).select(*(columns or table.names))
+        """Returns the table's rows as a table in a store has them."""
+        return Made.of(to_spark(self.warehouse.spark, self.tables[table.name])).select(*(columns or table.names))
 
     def replace(self, table: Table, rows: Rows) -> None:
         """Replaces the table's rows."""
@@ -290,11 +292,18 @@ def test_a_task_that_makes_rows_of_a_table_writes_them(
     lengths = pl.DataFrame({"stream_id": list("abcd"), "stream_offset": range(4), "length": [2, 4, 6, 8]})
     given = conform(lengths, STREAM_GAPS)
     other = given.head(1).with_columns(stream_id=pl.lit("e"))
-    monkeypatch.delattr(Made, "rows")
+    handed, rows_of = list[tuple[str, ...]](), Made.rows
+
+    def noted(made: Made) -> DataFrame:
+        handed.append(tuple(made.schema.names))
+        return rows_of(made)
+
+    monkeypatch.setattr(Made, "rows", noted)
     work = Derivation(_halved(), ("stream_id",))
     InBuckets(warehouse).replace_by(STREAM_GAPS, work, other, gaps=to_spark(spark, given))
     expected = pl.concat([given.with_columns(pl.col("length") // 2), other])
     assert warehouse.read_local(STREAM_GAPS).sort("stream_id").equals(expected)
+    assert set(handed) == {tuple(PARCEL.names), tuple(FILE.names)}
 
 
 def test_a_piece_of_a_stream_may_lie_before_its_beginning(spark: SparkSession) -> None:

@@ -1,7 +1,6 @@
 """Rows come to a pass in pieces, and to a derivation in whole groups, also where a key is null."""
 
 from collections.abc import Iterator, Sequence
-from zlib import crc32
 
 import polars as pl
 import pyarrow as pa
@@ -9,7 +8,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from jobs.engines import parcels
-from jobs.engines.parcels import BUCKET, pack, unpack
+from jobs.engines.parcels import pack, unpack
 from schemas.table import LONG, STRING, row
 from udfs.frames import groups
 from udfs.frames.derivation import to_frame
@@ -50,11 +49,9 @@ def test_pieces_hold_few_more_items_of_lists(size: int, monkeypatch: pytest.Monk
     assert found == [[[1, 2], None, [3, 4, 5]], [[], [6] * 9], [[7]]]
 
 
-def in_buckets(keys: Sequence[tuple[str | None, int | None]], size: int, buckets: int) -> list[pl.DataFrame]:
-    """Rows with these keys, so many together, and their buckets."""
-    frames = [to_frame(pa.Table.from_batches([batch])) for batch in batches(keys, size)]
-    number = pl.struct("one", "two").map_elements(lambda key: crc32(repr(key).encode()) % buckets, pl.Int64)
-    return [frame.with_columns(number.alias(BUCKET)) for frame in frames]
+def frames_of(keys: Sequence[tuple[str | None, int | None]], size: int) -> list[pl.DataFrame]:
+    """Rows with these keys, so many together."""
+    return [to_frame(pa.Table.from_batches([batch])) for batch in batches(keys, size)]
 
 
 KEYS = [(None, None)] * 3 + [(None, 1)] * 2 + [("a", None)] * 4 + [("a", 1), ("b", 1), ("b", 1)]
@@ -68,8 +65,8 @@ def test_all_rows_of_a_group_are_in_one_bucket_and_nulls_are_equal(
     monkeypatch.setattr(parcels, "_MANY", 1)
     by = ["one", "two"]
     empty = {"left": to_frame(ROWS.empty_table()), "right": to_frame(ROWS.empty_table()).select("value", *by)}
-    frames = in_buckets(KEYS, size, buckets)
-    packed = [parcel for name in empty for parcel in pack(name, frames, empty[name])]
+    frames = frames_of(KEYS, size)
+    packed = [parcel for name in empty for parcel in pack(name, frames, empty[name], by, buckets)]
     in_order = pa.Table.from_batches(packed).sort_by("bucket")
     groups_in = []
     found = {name: list[pl.DataFrame]() for name in empty}
@@ -86,13 +83,13 @@ def test_all_rows_of_a_group_are_in_one_bucket_and_nulls_are_equal(
 
 def test_few_rows_of_many_buckets_come_in_one_call() -> None:
     empty = {"left": to_frame(ROWS.empty_table())}
-    frames = in_buckets(KEYS, 20, 100)
-    (found,) = unpack(empty, pack("left", frames, empty["left"]))
-    assert_frame_equal(found["left"], frames[0].drop(BUCKET), check_row_order=False)
+    frames = frames_of(KEYS, 20)
+    (found,) = unpack(empty, pack("left", frames, empty["left"], ["one", "two"], 100))
+    assert_frame_equal(found["left"], frames[0], check_row_order=False)
 
 
 def test_a_table_without_rows_in_a_bucket_has_its_columns() -> None:
     empty = {name: to_frame(ROWS.empty_table()) for name in ("left", "right")}
-    (found,) = unpack(empty, pack("left", in_buckets([("a", 1)], 1, 1), empty["left"]))
+    (found,) = unpack(empty, pack("left", frames_of([("a", 1)], 1), empty["left"], ["one"], 1))
     assert_frame_equal(found["right"], empty["right"])
     assert found["left"].height == 1

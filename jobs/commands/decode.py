@@ -73,7 +73,7 @@ def _changed(warehouse: Warehouse, config: Config, read: Mapping[str, int]) -> t
     if increments.has_few_captures(warehouse, config):
         return warehouse.read_local(PACKETS), None
     changes = warehouse.changes(PACKETS, read[PACKETS.name]) if read else None
-    return (warehouse.read(PACKETS), None) if changes is None else changes
+    return (engine_of(warehouse).read(PACKETS), None) if changes is None else changes
 
 
 def _decode(warehouse: Warehouse, config: Config, came: Rows, went: Rows | None) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own habit
 from pyspark.sql.types import StructType
 
 from jobs.engines.in_process import MANY_ROWS, InProcess, conform
-from jobs.engines.parcels import BUCKET, PARCEL, pack, unpack
+from jobs.engines.parcels import PARCEL, pack, unpack
 from jobs.engines.processes import Processes
 from jobs.tables.spark_rows import (
     MOST_ROWS,
@@ -23,7 +23,7 @@ from jobs.tables.spark_rows import (
     to_spark,
     with_columns_of,
 )
-from jobs.tables.tasks import Made, map_arrow, tasks
+from jobs.tables.tasks import Made, tasks, to_frames
 from jobs.tables.warehouse import Warehouse
 from schemas.incidents import INCIDENTS
 from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, QUARANTINE, STREAM_GAPS, STREAMS
@@ -35,12 +35,11 @@ from schemas.table import RowType, Table, row, row_type, spark_schema
 from schemas.tallies import FINDINGS_ON_MESSAGES, TALLIES
 from udfs.frames.derivation import ONE, Derivation, Frames, Work, is_only_one, stacked, to_frame, untagged
 from udfs.frames.engine import Engine, How, Row
-from udfs.frames.groups import FRAME_ROWS, bunches
 from udfs.frames.rows import Batches, Pass
 from udfs.frames.tables import schema_of
 
 Rows: TypeAlias = Any
-"""A DataFrame of Spark with many rows, or a frame of Polars with few, in this process."""
+"""A DataFrame of Spark with many rows, or those that its tasks are to make; or a frame of few, in this process."""
 Operation = TypeVar("Operation", bound=Callable[..., Any])
 _OFTEN_EMPTY = (STREAM_GAPS, QUARANTINE)
 """Tables that a night may have no rows for: asking costs less than a commit."""
@@ -67,11 +66,29 @@ def _dispatch_by_backend(work: Operation) -> Operation:
 
     @wraps(work)
     def choose(self: "OnSpark", *given: Any, **named: Any) -> Any:
-        if not any(isinstance(one, DataFrame) for one in given):
+        if not any(isinstance(one, DataFrame | Made) for one in given):
             return in_process(*given, **named)
         return work(self, *map(self.as_spark, given), **named)
 
     return cast(Operation, choose)
+
+
+def _row_by_row(work: Operation) -> Operation:
+    """Makes an operation on rows that are still to be made happen in the tasks that make them."""
+    in_process = getattr(InProcess(), work.__name__)
+
+    @wraps(work)
+    def choose(self: "OnSpark", rows: Any, *given: Any, **named: Any) -> Any:
+        if isinstance(rows, Made) and all(map(_is_for_each_task, given)):
+            return rows.each(lambda frame: in_process(frame, *given, **named))
+        return work(self, rows, *given, **named)
+
+    return cast(Operation, choose)
+
+
+def _is_for_each_task(given: Any) -> bool:
+    """Returns whether what an operation is given can be sent to each task: it is no table, or has few rows."""
+    return given.height <= MOST_ROWS if isinstance(given, pl.DataFrame) else not isinstance(given, DataFrame | Made)
 
 
 @dataclass(frozen=True)
@@ -87,8 +104,8 @@ class OnSpark:
     """Whether this process reads the captures: they are few, whatever the warehouse holds."""
     processes: Processes | None = None
     """Other processes of this machine that read these captures, too."""
-    handed: dict[int, tuple[pl.DataFrame, DataFrame]] = field(default_factory=dict, repr=False, compare=False)
-    """The rows of this process that Spark has, by the identity of the table."""
+    handed: dict[int, tuple[pl.DataFrame | Made, DataFrame]] = field(default_factory=dict, repr=False, compare=False)
+    """The rows of this process, or that tasks make, that Spark has, by the identity of the table."""
 
     @cached_property
     def buckets(self) -> int:
@@ -98,17 +115,24 @@ class OnSpark:
 
     def as_spark(self, rows: Any) -> Any:
         """Returns rows as a DataFrame, and everything else as it is."""
-        if not isinstance(rows, pl.DataFrame):
+        if not isinstance(rows, pl.DataFrame | Made):
             return rows
         if id(rows) not in self.handed:
-            found = to_spark(self.warehouse.spark, rows)
-            self.handed[id(rows)] = rows, F.broadcast(found) if rows.height <= MOST_ROWS else checkpoint(found)
+            if isinstance(rows, Made):
+                found = rows.rows()
+            else:
+                given = to_spark(self.warehouse.spark, rows)
+                found = F.broadcast(given) if rows.height <= MOST_ROWS else checkpoint(given)
+            self.handed[id(rows)] = rows, found
         return self.handed[id(rows)][1]
 
     def read(self, table: Table, *columns: str) -> Rows:
         few = self.warehouse.read_if_small(table, _FEW_BYTES, *columns) if table in FEW else None
         if few is not None:
             return few
+        made = self.warehouse.read_in_tasks(table, *columns)
+        if made is not None:
+            return made
         return with_columns_of(table, self.warehouse.read(table, *columns)).select(*(columns or table.names))
 
     def table(self, rows: Sequence[Row], schema: RowType) -> pl.DataFrame:
@@ -126,10 +150,12 @@ class OnSpark:
     ) -> Rows:
         if isinstance(rows, pl.DataFrame) and (self.few_bytes or not parts):
             return InProcess(processes=self.processes).run(rows, work, schema, by, order, parts=parts)
+        if isinstance(rows, Made) and not (by or parts):
+            return rows.followed_by(work, schema)
         rows = _grouped(self.as_spark(rows), by, order)
         if parts:
             rows = rows.repartition(tasks(parts))
-        return map_arrow(rows, work, schema)
+        return Made.by(rows, work, schema)
 
     def derive_tables(self, work: Work | Derivation, **tables: Rows) -> dict[str, Rows]:
         derivation = Derivation.of(work)
@@ -161,22 +187,28 @@ class OnSpark:
         made = derivation.made(**empty, **shared)
         if derivation.in_parts:
             ((name, rows),) = given.items()
-            source = self.as_spark(rows).select(*empty[name].columns)
+            source = self._in_tasks(rows, *empty[name].columns)
             to_tables: Callable[[Batches], Iterable[Frames]] = partial(_named, name)
         else:
             buckets = self.buckets if derivation.by else 1
             parcels = [self._packed(name, rows, empty[name], derivation.by, buckets) for name, rows in given.items()]
             many = tasks(buckets // _BUCKETS_OF_A_TASK)
-            source = self.union(*parcels).repartition(many, "bucket").sortWithinPartitions("bucket")
+            source = Made.of(self.union(*parcels).repartition(many, "bucket").sortWithinPartitions("bucket"))
             to_tables = partial(unpack, empty)
-        return [*made], Made(source, _deriving(derivation, made, shared, to_tables), stacked(made))
+        return [*made], source.followed_by(_deriving(derivation, made, shared, to_tables), stacked(made))
+
+    def _in_tasks(self, rows: Rows, *columns: str) -> Made:
+        """Returns columns, as tasks get them."""
+        names = dict.fromkeys(columns)
+        return rows.select(*names) if isinstance(rows, Made) else Made.of(self.as_spark(rows).select(*names))
 
     def _packed(self, name: str, rows: Rows, empty: pl.DataFrame, by: Sequence[str], buckets: int) -> DataFrame:
-        """Returns rows of PARCEL. Spark says which bucket a group is in: its hash is the same in all its versions."""
-        source = self.as_spark(rows)
-        bucket = F.pmod(F.xxhash64(*by), F.lit(buckets)) if by else F.lit(0)
-        source = source.select(*dict.fromkeys(empty.columns), bucket.cast("bigint").alias(BUCKET))
-        return map_arrow(source, lambda batches: pack(name, _to_frames(batches), empty), PARCEL)
+        """Returns rows of PARCEL."""
+
+        def packed(batches: Batches) -> Iterator[pa.RecordBatch]:
+            return pack(name, to_frames(batches), empty, by, buckets)
+
+        return self._in_tasks(rows, *empty.columns, *by).followed_by(packed, PARCEL).rows()
 
     def derive(self, work: Work | Derivation, **tables: Rows) -> Rows:
         return self.derive_tables(work, **tables)[ONE]
@@ -223,10 +255,14 @@ class OnSpark:
         fields = f"{column}.*" if isinstance(rows.schema[column].dataType, StructType) else column
         return rows.where(F.col(column).isNotNull()).select(*dict.fromkeys((*others, fields)))
 
-    @_dispatch_by_backend
     def select(self, rows: Rows, *names: str, **columns: str) -> Rows:
-        return rows.select(*names, *(F.col(old).alias(new) for new, old in columns.items()))
+        if isinstance(rows, pl.DataFrame):
+            return InProcess().select(rows, *names, **columns)
+        if isinstance(rows, Made) and not columns:
+            return rows.select(*names)
+        return self.as_spark(rows).select(*names, *(F.col(old).alias(new) for new, old in columns.items()))
 
+    @_row_by_row
     @_dispatch_by_backend
     def with_piece(self, rows: Rows) -> Rows:
         whole = f"(stream_offset - pmod(stream_offset, {PIECE_BYTES}))"  # as `div` rounds towards 0
@@ -236,10 +272,12 @@ class OnSpark:
     def distinct(self, rows: Rows) -> Rows:
         return rows.distinct()
 
+    @_row_by_row
     @_dispatch_by_backend
     def where(self, rows: Rows, condition: str) -> Rows:
         return rows.where(condition)
 
+    @_row_by_row
     @_dispatch_by_backend
     def join(self, rows: Rows, other: Rows, on: Sequence[str], how: How = "inner") -> Rows:
         if how not in {"semi", "anti"}:  # as in memory, columns of `other` replace those of the same name
@@ -249,7 +287,7 @@ class OnSpark:
     def sum_up(self, rows: Rows, by: Sequence[str], *columns: str) -> Rows:
         if isinstance(rows, pl.DataFrame):
             return InProcess().sum_up(rows, by, *columns)
-        parts = rows.withColumn("count", F.lit(1))
+        parts = self.as_spark(self.select(rows, *dict.fromkeys((*by, *columns)))).withColumn("count", F.lit(1))
         return parts.groupBy(*by).agg(*(F.sum(name).alias(name) for name in ("count", *columns)))
 
     @_dispatch_by_backend
@@ -257,6 +295,7 @@ class OnSpark:
         return int(rows.count())
 
     def write(self, table: Table, rows: Rows, *, update: bool = False, stale: Rows | None = None) -> None:
+        rows = self.as_spark(rows) if isinstance(rows, Made) else rows
         if not isinstance(rows, pl.DataFrame) and table in _OFTEN_EMPTY and rows.isEmpty():
             rows = InProcess().table([], table.arrow)
         if isinstance(rows, pl.DataFrame):
@@ -278,7 +317,7 @@ class OnSpark:
             self.replace(table, self.union(self.derive(derivation, **tables), *others))
         else:
             _, made = self._made(derivation, tables)
-            self.warehouse.replace_by(table, made, *others)
+            self.warehouse.replace(table, made, *others)
 
     def delete(self, table: Table, gone: Rows) -> None:
         self.warehouse.replace_rows(table, gone, InProcess().table([], table.arrow))
@@ -293,14 +332,9 @@ def _grouped(rows: DataFrame, by: Sequence[str], order: Sequence[str] = ()) -> D
     return rows.repartition(F.xxhash64(*by)).sortWithinPartitions(*by, *order)
 
 
-def _to_frames(batches: Batches) -> Iterator[pl.DataFrame]:
-    """Yields rows as frames."""
-    return (to_frame(pa.Table.from_batches(some)) for some in bunches(batches, len, FRAME_ROWS))
-
-
 def _named(name: str, batches: Batches) -> Iterator[Frames]:
     """Yields rows as frames of the table of this name."""
-    return ({name: frame} for frame in _to_frames(batches))
+    return ({name: frame} for frame in to_frames(batches))
 
 
 def _deriving(
@@ -315,7 +349,9 @@ def _deriving(
 
 def _without_rows(rows: Rows) -> pl.DataFrame:
     """Returns a frame with the columns of rows, and none of them."""
-    return rows.clear() if isinstance(rows, pl.DataFrame) else schema_of(row_type(rows.schema)).to_frame()
+    if isinstance(rows, pl.DataFrame):
+        return rows.clear()
+    return schema_of(rows.schema if isinstance(rows, Made) else row_type(rows.schema)).to_frame()
 
 
 def _are_here(tables: Mapping[str, Rows]) -> bool:

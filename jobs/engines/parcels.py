@@ -4,10 +4,11 @@ A *bucket* has all rows of some groups, of all tables. A *parcel* is some rows o
 Arrow.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from itertools import chain, groupby
 from operator import itemgetter
+from zlib import crc32
 
 import polars as pl
 import pyarrow as pa
@@ -18,19 +19,20 @@ from udfs.frames.groups import bunches
 from udfs.frames.rows import Batches
 
 PARCEL = row(bucket=LONG, name=STRING, rows=BINARY)
-BUCKET = "bucket of the row"
-"""The column with a row's bucket, which is that of all rows of its group in all tables."""
+_BUCKET = "bucket of the row"
 _PACKED_BYTES = 128 << 20
 """Bytes of rows, as Polars holds them, that are packed at once: a parcel of few rows costs as much as one of many."""
 _MANY = 50_000
 """Rows that are worth a call of their own: half of a full bucket, so that only those with fewer come together."""
 
 
-def pack(name: str, frames: Iterable[pl.DataFrame], empty: pl.DataFrame) -> Iterator[pa.RecordBatch]:
-    """Yields rows of PARCEL: those of the table of this name, with the columns of `empty`; each is in its BUCKET."""
-    needed = (rows.select(*empty.columns, BUCKET) for rows in frames)
-    for some in bunches(needed, pl.DataFrame.estimated_size, _PACKED_BYTES):
-        of_buckets = pl.concat(some).partition_by(BUCKET, include_key=False, as_dict=True)
+def pack(
+    name: str, frames: Iterable[pl.DataFrame], empty: pl.DataFrame, by: Sequence[str], buckets: int
+) -> Iterator[pa.RecordBatch]:
+    """Yields rows of PARCEL: those of the table of this name, with the columns of `empty`, in so many buckets."""
+    for some in bunches(frames, pl.DataFrame.estimated_size, _PACKED_BYTES):
+        rows = _in_buckets(pl.concat(some), by, buckets).select(*empty.columns, _BUCKET)
+        of_buckets = rows.partition_by(_BUCKET, include_key=False, as_dict=True)
         parcels = [
             {"bucket": number, "name": name, "rows": _to_bytes(rows.cast(empty.schema))}
             for (number,), rows in of_buckets.items()
@@ -53,6 +55,16 @@ def unpack(empty: Frames, parcels: Batches) -> Iterator[Frames]:
         for name, rows in chain.from_iterable(some):
             frames[name].append(rows)
         yield {name: pl.concat(of_name) for name, of_name in frames.items()}
+
+
+def _in_buckets(rows: pl.DataFrame, by: Sequence[str], buckets: int) -> pl.DataFrame:
+    """Returns the rows with their bucket, which is that of their group in all tables, whatever Polars each task has."""
+    if not by or buckets == 1:
+        return rows.with_columns(pl.lit(0).alias(_BUCKET))
+    groups = rows.select(by).unique()
+    numbers = [crc32(repr(values).encode()) % buckets for values in groups.iter_rows()]
+    of_groups = groups.with_columns(pl.Series(_BUCKET, numbers, pl.Int64))
+    return rows.join(of_groups, on=list(by), how="left", nulls_equal=True, maintain_order="left")
 
 
 def _to_bytes(rows: pl.DataFrame) -> bytes:

@@ -45,7 +45,7 @@ from jobs.tables.parquet_files import (
     writing_files,
 )
 from jobs.tables.store_files import writing_objects
-from jobs.tables.tasks import Made, map_arrow
+from jobs.tables.tasks import Made
 from schemas.table import Table
 from udfs.frames.derivation import to_arrow
 from udfs.frames.rows import Pass
@@ -146,7 +146,8 @@ def write(
 
 def _written_in_tasks(parts: Sequence[DataFrame | Made], work: Pass) -> list[dict[str, Any]]:
     """Returns the rows of FILE that a pass returns in tasks."""
-    files = [part.then(work, FILE) if isinstance(part, Made) else map_arrow(part, work, FILE) for part in parts]
+    made = (part if isinstance(part, Made) else Made.of(part) for part in parts)
+    files = [part.followed_by(work, FILE).rows() for part in made]
     try:
         return [row.asDict() for row in reduce(DataFrame.union, files).collect()]
     except PythonException as error:

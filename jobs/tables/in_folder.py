@@ -29,7 +29,7 @@ from jobs.tables.parquet_files import About, count_rows, read_files, scan
 from jobs.tables.running import NAME, Mark
 from jobs.tables.spark_rows import NO_GLOB, checkpoint, with_columns_of
 from jobs.tables.tasks import Made
-from jobs.tables.warehouse import Rows, Warehouse, as_polars, columns_of
+from jobs.tables.warehouse import NewRows, Rows, Warehouse, as_polars, columns_of
 from schemas.table import Column, Table
 from schemas.tables import TABLES
 from udfs.frames.columns import only_in_each
@@ -159,22 +159,17 @@ class InFolder(Warehouse):
     def _has_no_rows(self, table: Table) -> bool:
         return not self._files(table)
 
-    def _replace_all(self, table: Table, rows: Rows) -> None:
-        self._write(table, rows, overwrite=True)
+    def _replace_all(self, table: Table, *parts: NewRows) -> None:
+        self._write(table, *parts, overwrite=True)
 
-    def _replace_by(self, table: Table, made: Made, others: Sequence[DataFrame]) -> None:
-        """Replaces all rows; those that tasks make are written by these tasks."""
-        parts: list[DataFrame | Made] = [made, *(with_columns_of(table, rows) for rows in others)]
-        delta_commits.write(self._at(table), table, parts, self.check_lock, overwrite=True)
-
-    def _replace_some(self, table: Table, gone: Rows, rows: Rows) -> None:
+    def _replace_some(self, table: Table, gone: Rows, rows: NewRows) -> None:
         """Replaces rows by others of this process at once; those of Spark are appended to what is left."""
         few = rows if isinstance(rows, pl.DataFrame) else None
         self._delete(table, with_values(as_polars(gone)), few)
         if few is None:
             self.append(table, rows)
 
-    def _append(self, table: Table, rows: Rows) -> None:
+    def _append(self, table: Table, rows: NewRows) -> None:
         self._write(table, rows)
 
     def _merge(self, table: Table, rows: Rows, *, update: bool) -> None:
@@ -226,8 +221,15 @@ class InFolder(Warehouse):
         first = table.key[0]
         return read_files(self._files(table), columns_of(table, table.key), pl.col(first).is_in(near[first].implode()))
 
-    def _write(self, table: Table, rows: Rows, *, overwrite: bool = False) -> None:
-        written = rows if isinstance(rows, pl.DataFrame) else [with_columns_of(table, rows)]
+    def _write(self, table: Table, *parts: NewRows, overwrite: bool = False) -> None:
+        """Writes rows; those that tasks make are written by these tasks."""
+        written: pl.DataFrame | list[DataFrame | Made]
+        if len(parts) == 1 and isinstance(parts[0], pl.DataFrame):
+            written = parts[0]
+        else:
+            written = [
+                rows if isinstance(rows, Made) else with_columns_of(table, self._as_spark(rows)) for rows in parts
+            ]
         delta_commits.write(self._at(table), table, written, self.check_lock, overwrite=overwrite)
 
     def _delete(self, table: Table, gone: Gone, rows: pl.DataFrame | None = None) -> None:

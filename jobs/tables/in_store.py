@@ -13,11 +13,13 @@ from pyspark.sql.utils import is_remote
 from jobs.cli.errors import JobError, first_line
 from jobs.cli.spark_session import is_local
 from jobs.tables.declared import identifier, path_in
+from jobs.tables.delta_commits import about_files
 from jobs.tables.in_folder import InFolder
 from jobs.tables.mirror import Mirror, Store, mirror_of
 from jobs.tables.parquet_files import About
 from jobs.tables.running import Mark
 from jobs.tables.store_files import File, read_in_tasks
+from jobs.tables.tasks import Made
 from jobs.tables.warehouse import columns_of
 from schemas.table import Table
 from udfs.capture import stores
@@ -54,9 +56,16 @@ class InStore(InFolder):
         return f"delta.{identifier(stores.hadoop_uri(path_in(self.root, table.name)))}"
 
     def _read_files(self, table: Table, files: Mapping[str, About], columns: Sequence[str] = ()) -> DataFrame:
-        """Has tasks read the files from the store, or on this machine as Spark reads those of a folder."""
+        made = self._made_of(table, files, columns)
+        return super()._read_files(table, files, columns) if made is None else made.rows()
+
+    def read_in_tasks(self, table: Table, *columns: str) -> Made | None:
+        return self._made_of(table, about_files(self._at(table)), columns)
+
+    def _made_of(self, table: Table, files: Mapping[str, About], columns: Sequence[str]) -> Made | None:
+        """Has tasks read the files from the store; None on this machine, where Spark reads copies of them."""
         if not files or (not is_remote() and is_local(self.spark.conf.get("spark.master", "") or "")):
-            return super()._read_files(table, files, columns)
+            return None
         place, uri = self._at(table), self._mirror(table).uri
         found = [File(f"{uri}{file.removeprefix(place)}", *about) for file, about in files.items()]
         return read_in_tasks(self.spark, found, columns_of(table, columns or table.names))

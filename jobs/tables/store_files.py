@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from jobs.tables.parquet_files import about_file, in_files, new_name, scan_parquet, write_parquet
-from jobs.tables.tasks import map_arrow, tasks
+from jobs.tables.tasks import Made, tasks
 from schemas.table import Table
 from udfs.capture import stores
 from udfs.frames.derivation import to_batches
@@ -49,8 +49,8 @@ def _write_object(uri: str, table: Table, rows: pa.Table) -> dict[str, Any]:
     return about_file(table, rows, name, data.size, time.time_ns())
 
 
-def read_in_tasks(spark: SparkSession, files: Sequence[File], schema: pa.Schema) -> DataFrame:
-    """Returns the columns of the schema in these files, which tasks read.
+def read_in_tasks(spark: SparkSession, files: Sequence[File], schema: pa.Schema) -> Made:
+    """Returns the columns of the schema in these files, which tasks read, and only those that are used.
 
     Spark numbers the rows, so that it plans with as many as there are; the task with the number of a file's first row
     reads that file.
@@ -59,7 +59,7 @@ def read_in_tasks(spark: SparkSession, files: Sequence[File], schema: pa.Schema)
     firsts = {end - count: file for end, count, file in zip(accumulate(counts), counts, files, strict=True)}
     many = tasks(min(len(files), sum(file.size for file in files) // _BYTES_OF_A_TASK + 1))
     numbered = spark.range(0, sum(counts), 1, many)
-    return map_arrow(numbered, partial(_read, firsts, schema), schema)
+    return Made(numbered, partial(partial, _read, firsts), schema)
 
 
 def _read(firsts: Mapping[int, File], schema: pa.Schema, batches: Batches) -> Iterator[pa.RecordBatch]:

@@ -2,17 +2,21 @@
 
 import gc
 import sys
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from zipimport import zipimporter
 
+import polars as pl
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from schemas.table import RowType, spark_schema
+from schemas.table import RowType, row_type, spark_schema
 from udfs.capture import stores
-from udfs.frames.groups import bunches
+from udfs.frames.derivation import row_type_of, to_batches, to_frame
+from udfs.frames.groups import FRAME_ROWS, bunches
 from udfs.frames.rows import Batches, Pass
+from udfs.frames.tables import schema_of
 
 _MOST_TASKS = 10_000
 _BATCH_ROWS, _BATCH_BYTES = 20_000, 16 * 2**20
@@ -49,21 +53,57 @@ def _share_of_a_batch(batch: pa.RecordBatch) -> float:
     return float(max(batch.num_rows / _BATCH_ROWS, batch.nbytes / _BATCH_BYTES))
 
 
-class Made(NamedTuple):
-    """Holds rows that a pass makes of others in tasks, while it is open what is done with them there."""
+def to_frames(batches: Batches) -> Iterator[pl.DataFrame]:
+    """Yields the rows as frames that are worth a call of their own."""
+    return (to_frame(pa.Table.from_batches(some)) for some in bunches(batches, len, FRAME_ROWS))
+
+
+@dataclass(frozen=True)
+class Made:
+    """Holds rows that tasks make of others, while it is open what is done with them there.
+
+    Whatever a Python process hands to the JVM, and gets back from it, costs more than most of what is done with it.
+    """
 
     source: DataFrame
-    work: Pass
+    making: Callable[[RowType], Pass]
+    """Returns the pass that makes these columns of the schema."""
     schema: RowType
+
+    @classmethod
+    def by(cls, source: DataFrame, work: Pass, schema: RowType) -> "Made":
+        """Returns the rows that a pass makes, with all columns of the schema."""
+        return cls(source, partial(_choosing, work), schema)
+
+    @classmethod
+    def of(cls, source: DataFrame) -> "Made":
+        """Returns rows that Spark hands to tasks."""
+        return cls.by(source, lambda batches: batches, row_type(source.schema))
+
+    def select(self, *names: str) -> "Made":
+        """Returns columns."""
+        return replace(self, schema=pa.schema([self.schema.field(name) for name in names]))
+
+    def each(self, work: Callable[[pl.DataFrame], pl.DataFrame]) -> "Made":
+        """Returns what a function makes of some of the rows at a time, any of them."""
+        schema = row_type_of(work(schema_of(self.schema).to_frame()))
+        return self.followed_by(
+            lambda batches: (made for rows in to_frames(batches) for made in to_batches(work(rows), schema)), schema
+        )
+
+    def followed_by(self, work: Pass, schema: RowType) -> "Made":
+        """Returns what a second pass makes of the rows in the same tasks: they never leave the Python process."""
+        first = self.making(self.schema)
+        return Made.by(self.source, lambda batches: work(first(batches)), schema)
 
     def rows(self) -> DataFrame:
         """Returns the rows, which Spark makes whenever they are read."""
-        return map_arrow(self.source, self.work, self.schema)
+        return map_arrow(self.source, self.making(self.schema), self.schema)
 
-    def then(self, work: Pass, schema: RowType) -> DataFrame:
-        """Returns what a second pass makes of the rows in the same tasks: they never leave the Python process."""
-        first = self.work
-        return map_arrow(self.source, lambda batches: work(first(batches)), schema)
+
+def _choosing(work: Pass, schema: RowType) -> Pass:
+    """Returns a pass that leaves of the rows of another one only these columns."""
+    return lambda batches: (batch.select(schema.names) for batch in work(batches))
 
 
 def reduce_overhead() -> None:

@@ -36,7 +36,7 @@ from jobs.tables.layout import DECLARATION
 from jobs.tables.log import Commit
 from jobs.tables.running import Mark
 from jobs.tables.spark_rows import cast_columns, collect, nullable, with_columns_of
-from jobs.tables.warehouse import IS_DELETE, Rows, Warehouse, columns_of
+from jobs.tables.warehouse import IS_DELETE, NewRows, Rows, Warehouse, columns_of
 from schemas.table import Column, Table
 from udfs.frames.tables import schema_of
 from udfs.replay.order.sources import SOURCES
@@ -210,17 +210,18 @@ class ThroughSpark(Warehouse):
     def _has_no_rows(self, table: Table) -> bool:
         return self.is_new(table)
 
-    def _replace_all(self, table: Table, rows: Rows) -> None:
+    def _replace_all(self, table: Table, *parts: NewRows) -> None:
+        rows = reduce(DataFrame.unionByName, map(self._as_spark, parts))
         if self.is_new(table):  # so that Delta need not find out what is to be replaced
             writer = self._append_once(table, rows)
         else:
-            writer = with_columns_of(table, self._as_spark(rows)).write.mode("overwrite")
+            writer = with_columns_of(table, rows).write.mode("overwrite")
             if table.clustered_by:  # a plain overwrite drops the clustering
                 writer = writer.option("replaceWhere", "true")
         with naming_conflicts(table):
             self._write(table, writer)
 
-    def _replace_some(self, table: Table, gone: Rows, rows: Rows) -> None:
+    def _replace_some(self, table: Table, gone: Rows, rows: NewRows) -> None:
         if self.is_new(table) or (isinstance(gone, pl.DataFrame) and gone.is_empty()):
             self.append(table, rows)
             return
@@ -268,11 +269,11 @@ class ThroughSpark(Warehouse):
                 f"WHEN NOT MATCHED AND NOT s.{_GONE} THEN INSERT *"
             ).collect()
 
-    def _append(self, table: Table, rows: Rows) -> None:
+    def _append(self, table: Table, rows: NewRows) -> None:
         writer = self._append_once(table, rows)
         super().commit(table, lambda: self._write(table, writer))
 
-    def _append_once(self, table: Table, rows: Rows) -> DataFrameWriter:
+    def _append_once(self, table: Table, rows: NewRows) -> DataFrameWriter:
         """Returns an append that is not made twice if its answer is lost, as it can be on an object store.
 
         Delta makes no write with a number that is not above the last one. Here, the next version is the number.

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -34,6 +34,8 @@ from udfs.frames.tables import schema_of
 
 Rows: TypeAlias = pl.DataFrame | DataFrame
 """Rows of this process or of Spark."""
+NewRows: TypeAlias = Rows | Made
+"""Rows to be written, some by the tasks that make them."""
 _ATTEMPTS = 5
 _DELETED = ("delete", "update_preimage")
 IS_DELETE = "is_delete"
@@ -167,6 +169,11 @@ class Warehouse(ABC):
     def read(self, table: Table, *columns: str) -> DataFrame:
         """Returns the rows of a table, for Spark to read; with columns, these at least."""
 
+    def read_in_tasks(self, table: Table, *columns: str) -> Made | None:
+        """Returns columns of a table that Python reads in tasks; None where Spark itself reads them."""
+        del table, columns
+        return None
+
     @abstractmethod
     def count(self, table: Table) -> int | None:
         """Returns how many rows a table has, 0 if it is not there; None if only reading all of them would tell."""
@@ -229,8 +236,10 @@ class Warehouse(ABC):
         reader = self.spark.read.option("readChangeFeed", "true").option("startingVersion", version + 1)
         return reader.table(self.name(table)).withColumn(IS_DELETE, F.col("_change_type").isin(*_DELETED))
 
-    def replace(self, table: Table, rows: Rows) -> None:
+    def replace(self, table: Table, rows: NewRows, *others: NewRows) -> None:
         """Replaces all rows, in one commit; none by none of this process in no commit.
+
+        Rows that tasks are to make, and `others` beside them, have just the table's columns.
 
         Raises:
             ConflictError: something else wrote some of these rows at the same time, or this run lost the publish lock.
@@ -241,30 +250,17 @@ class Warehouse(ABC):
             if not rows.height and self._has_no_rows(table):
                 return
         self.check_lock()
-        self._replace_all(table, rows)
+        self._replace_all(table, rows, *others)
 
     @abstractmethod
     def _has_no_rows(self, table: Table) -> bool:
         """Returns whether the table is known to have no rows."""
 
     @abstractmethod
-    def _replace_all(self, table: Table, rows: Rows) -> None:
-        """Replaces all rows."""
+    def _replace_all(self, table: Table, *parts: NewRows) -> None:
+        """Replaces all rows by those of these parts."""
 
-    def replace_by(self, table: Table, made: Made, *others: Rows) -> None:
-        """Replaces all rows by those that tasks make, and others, in one commit; all have just the table's columns.
-
-        Raises:
-            ConflictError: as `replace` does.
-        """
-        self.check_lock()
-        self._replace_by(table, made, [self._as_spark(rows) for rows in others])
-
-    def _replace_by(self, table: Table, made: Made, others: Sequence[DataFrame]) -> None:
-        """Replaces all rows by those that tasks make, and others."""
-        self._replace_all(table, reduce(DataFrame.unionByName, others, made.rows()))
-
-    def replace_rows(self, table: Table, gone: Rows | None, rows: Rows) -> None:
+    def replace_rows(self, table: Table, gone: Rows | None, rows: NewRows) -> None:
         """Replaces the rows that have the values of one of `gone` in its columns, or all rows, by others.
 
         Rows of this process are replaced in one commit; others in two.
@@ -277,19 +273,19 @@ class Warehouse(ABC):
         self._replace_some(table, gone, rows)
 
     @abstractmethod
-    def _replace_some(self, table: Table, gone: Rows, rows: Rows) -> None:
+    def _replace_some(self, table: Table, gone: Rows, rows: NewRows) -> None:
         """Replaces the rows that have the values of one of `gone` in its columns by others."""
 
-    def append(self, table: Table, rows: Rows) -> None:
+    def append(self, table: Table, rows: NewRows) -> None:
         """Appends rows whose keys the table lacks, in one commit; none of this process in no commit."""
         if not (isinstance(rows, pl.DataFrame) and rows.is_empty()):
             self._append(table, rows)
 
     @abstractmethod
-    def _append(self, table: Table, rows: Rows) -> None:
+    def _append(self, table: Table, rows: NewRows) -> None:
         """Appends rows."""
 
-    def merge(self, table: Table, rows: Rows, *, update: bool = False) -> None:
+    def merge(self, table: Table, rows: NewRows, *, update: bool = False) -> None:
         """Inserts the rows whose key the table lacks, in one commit; `update` replaces those that it has.
 
         None of this process are no commit. The commit is not made twice if its answer is lost.
@@ -299,7 +295,7 @@ class Warehouse(ABC):
         if self.is_new(table):  # an append is cheaper than looking for keys in an empty table
             self.append(table, rows)
         else:
-            self._merge(table, rows, update=update)
+            self._merge(table, rows.rows() if isinstance(rows, Made) else rows, update=update)
 
     @abstractmethod
     def _merge(self, table: Table, rows: Rows, *, update: bool) -> None:
@@ -414,7 +410,9 @@ class Warehouse(ABC):
         """Runs a statement that can safely be repeated, and passes on the rows that it returns."""
         self.commit(table, lambda: use(self.spark.sql(statement).collect()))
 
-    def _as_spark(self, rows: Rows) -> DataFrame:
+    def _as_spark(self, rows: NewRows) -> DataFrame:
+        if isinstance(rows, Made):
+            return rows.rows()
         return to_spark(self.spark, rows) if isinstance(rows, pl.DataFrame) else rows
 
 
