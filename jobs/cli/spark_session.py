@@ -34,10 +34,13 @@ _NEEDED = {
     # A commit without rows must be written as well, because it records what its table was derived from.
     "spark.databricks.delta.skipRecordingEmptyCommits": "false",
 }
-FOR_LOGS = {
+UNCOMPILED = {
     # Generating and compiling Java code takes longer than the queries: 40 % of the JVM's work on a small night.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For queries whose rows are few in the JVM."""
+FOR_LOGS = UNCOMPILED | {
     # All stages of a query in one job, and few tasks of each.
     "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "2",

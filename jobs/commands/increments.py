@@ -16,7 +16,7 @@ from jobs.cli.capture_listing import (
     most_messages,
 )
 from jobs.cli.config import Config
-from jobs.cli.spark_session import FOR_FEW_ROWS, StartingSession, session_settings
+from jobs.cli.spark_session import FOR_FEW_ROWS, UNCOMPILED, StartingSession, session_settings
 from jobs.engines.processes import Processes, cores
 from jobs.tables import publish_lock
 from jobs.tables.memory import Memory
@@ -27,10 +27,12 @@ from udfs.frames.engine import Row
 from udfs.ingest import extract
 
 T = TypeVar("T")
-_WORTH_COMPILING = 64 << 20
-"""Bytes of captures from which on compiling queries saves more time than it takes."""
-_WORTH_COMPILING_FOR_DELTA = 256 << 20
-"""Bytes from which on it does where Spark writes the tables: most queries are then Delta's, of the few rows of logs."""
+_WORTH_TASKS = 64 << 20
+"""Bytes of captures from which on it is worth to have several tasks in each stage."""
+_WORTH_TASKS_FOR_DELTA = 256 << 20
+"""Bytes from which on it is where Spark writes the tables: most queries are then Delta's, of the few rows of logs."""
+_WORTH_COMPILING = 1 << 30
+"""Bytes from which on compiling queries may save more time than it takes: most rows are only in Python's processes."""
 _WORTH_PROCESSES = 512 << 20
 """Bytes of captures from which on reading them in several processes takes less time than starting these."""
 
@@ -113,16 +115,18 @@ def reading(warehouse: Warehouse) -> AbstractContextManager[None]:
 
 
 def _settings(warehouse: Warehouse, files: Mapping[str, Stamp]) -> Mapping[str, str]:
-    """Returns the settings of a session: compiling queries over a small warehouse costs more than it saves.
+    """Returns the settings of a session, by the size of the warehouse with these files.
 
     A session that is just starting is left alone, as nobody may wait for it yet.
     """
     if isinstance(warehouse.spark, StartingSession):
         return {}
-    most = _WORTH_COMPILING_FOR_DELTA if warehouse.needs_spark else _WORTH_COMPILING
+    few = _WORTH_TASKS_FOR_DELTA if warehouse.needs_spark else _WORTH_TASKS
     with warehouse.without_compiling():
-        is_small = _bytes_ingested(warehouse) + bytes_of(files, most) < most
-    return FOR_FEW_ROWS if is_small else {}
+        size = _bytes_ingested(warehouse) + bytes_of(files, few)
+    if size < few:
+        return FOR_FEW_ROWS
+    return UNCOMPILED if size < _WORTH_COMPILING else {}
 
 
 def _bytes_ingested(warehouse: Warehouse) -> int:
