@@ -114,14 +114,14 @@ def create(place: str, table: Table, properties: Mapping[str, str], *, again: bo
 def write(
     place: str,
     table: Table,
-    rows: pl.DataFrame | Sequence[DataFrame | Made],
+    rows: pl.DataFrame | Sequence[Made],
     check_lock: CheckLock,
     *,
     overwrite: bool = False,
 ) -> None:
     """Appends the rows to the table at this place, or replaces all its rows.
 
-    Of rows on Spark, which may be several parts, tasks write the files, to the store if the table is in one. The lock
+    Rows that tasks make, in several parts or one, are written by these, to the store if the table is in one. The lock
     is checked between the look at the log and the commit: a run that took this one for dead has either made a commit of
     its own by then, which takes the version, or the check fails.
 
@@ -144,10 +144,9 @@ def write(
         _add(place, _added(place, _written(place, table, rows)), check_lock, overwrite=overwrite)
 
 
-def _written_in_tasks(parts: Sequence[DataFrame | Made], work: Pass) -> list[dict[str, Any]]:
+def _written_in_tasks(parts: Sequence[Made], work: Pass) -> list[dict[str, Any]]:
     """Returns the rows of FILE that a pass returns in tasks."""
-    made = (part if isinstance(part, Made) else Made.of(part) for part in parts)
-    files = [part.followed_by(work, FILE).rows() for part in made]
+    files = [part.followed_by(work, FILE).rows() for part in parts]
     try:
         return [row.asDict() for row in reduce(DataFrame.union, files).collect()]
     except PythonException as error:

@@ -221,15 +221,13 @@ class InFolder(Warehouse):
         first = table.key[0]
         return read_files(self._files(table), columns_of(table, table.key), pl.col(first).is_in(near[first].implode()))
 
-    def _write(self, table: Table, *parts: NewRows, overwrite: bool = False) -> None:
+    def _write(self, table: Table, rows: NewRows, *others: NewRows, overwrite: bool = False) -> None:
         """Writes rows; those that tasks make are written by these tasks."""
-        written: pl.DataFrame | list[DataFrame | Made]
-        if len(parts) == 1 and isinstance(parts[0], pl.DataFrame):
-            written = parts[0]
-        else:
-            written = [
-                rows if isinstance(rows, Made) else with_columns_of(table, self._as_spark(rows)) for rows in parts
-            ]
+
+        def made(part: NewRows) -> Made:
+            return part if isinstance(part, Made) else Made.of(with_columns_of(table, self._as_spark(part)))
+
+        written = rows if isinstance(rows, pl.DataFrame) and not others else [made(part) for part in (rows, *others)]
         delta_commits.write(self._at(table), table, written, self.check_lock, overwrite=overwrite)
 
     def _delete(self, table: Table, gone: Gone, rows: pl.DataFrame | None = None) -> None:

@@ -239,7 +239,7 @@ class Warehouse(ABC):
     def replace(self, table: Table, rows: NewRows, *others: NewRows) -> None:
         """Replaces all rows, in one commit; none by none of this process in no commit.
 
-        Rows that tasks are to make, and `others` beside them, have just the table's columns.
+        Rows that tasks are to make, and `others` beside these, have just the table's columns.
 
         Raises:
             ConflictError: something else wrote some of these rows at the same time, or this run lost the publish lock.

@@ -243,7 +243,8 @@ def _read_history(engine: Engine[T], extracted: Extracted[T]) -> T:
 
     A capture that is read again has those that it had before, too, as fewer may be found in it now.
     """
-    now, done = engine.select(extracted.segments, packed="connection", capture="capture"), engine.read(CAPTURES)
+    now = engine.select(extracted.segments, packed="connection", capture="capture")
+    done = engine.read(CAPTURES, "capture_id")
     if again := [row for row in extracted.captures if row["again"]]:
         ids = engine.table(again, staging.CAPTURE_ID)
         had = engine.join(engine.select(engine.read(INTERNAL_CONNECTIONS), "packed", "capture_id"), ids, ["capture_id"])
