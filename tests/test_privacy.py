@@ -65,10 +65,8 @@ def flat(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_night_under_a_key_decodes_the_same_but_for_names(spark: SparkSession, orders: tuple[Path, Summary]) -> None:
     engine = OnSpark(InFolder(spark, str(orders[0])))
-    found, plain = (
-        [flat(row) for row in decode_table(engine, engine.read(PACKETS), MESSAGES, key).toArrow().to_pylist()]
-        for key in (KEY.encode(), None)
-    )
+    decoded = (decode_table(engine, engine.read(PACKETS), MESSAGES, key) for key in (KEY.encode(), None))
+    found, plain = ([flat(row) for row in engine.as_spark(rows).toArrow().to_pylist()] for rows in decoded)
     assert {row["label"] for row in found} == {
         row["label"] and pseudonymize(row["label"], KEY.encode()) for row in plain
     }
