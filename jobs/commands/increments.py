@@ -28,9 +28,9 @@ from udfs.ingest import extract
 
 T = TypeVar("T")
 _WORTH_TASKS = 64 << 20
-"""Bytes of captures from which on it is worth to have several tasks in each stage."""
+"""Bytes of captures from which on several tasks in each stage take less time than one."""
 _WORTH_TASKS_FOR_DELTA = 256 << 20
-"""Bytes from which on it is where Spark writes the tables: most queries are then Delta's, of the few rows of logs."""
+"""The same where Spark writes the tables: most queries are then Delta's, of the few rows of logs."""
 _WORTH_COMPILING = 1 << 30
 """Bytes from which on compiling queries may save more time than it takes: most rows are only in Python's processes."""
 _WORTH_PROCESSES = 512 << 20

@@ -31,8 +31,8 @@ def pack(
 ) -> Iterator[pa.RecordBatch]:
     """Yields rows of PARCEL: those of the table of this name, with the columns of `empty`, in so many buckets."""
     for some in bunches(frames, pl.DataFrame.estimated_size, _PACKED_BYTES):
-        rows = _in_buckets(pl.concat(some), by, buckets).select(*empty.columns, _BUCKET)
-        of_buckets = rows.partition_by(_BUCKET, include_key=False, as_dict=True)
+        numbered = _in_buckets(pl.concat(some), by, buckets).select(*empty.columns, _BUCKET)
+        of_buckets = numbered.partition_by(_BUCKET, include_key=False, as_dict=True)
         parcels = [
             {"bucket": number, "name": name, "rows": _to_bytes(rows.cast(empty.schema))}
             for (number,), rows in of_buckets.items()
@@ -58,8 +58,11 @@ def unpack(empty: Frames, parcels: Batches) -> Iterator[Frames]:
 
 
 def _in_buckets(rows: pl.DataFrame, by: Sequence[str], buckets: int) -> pl.DataFrame:
-    """Returns the rows with their bucket, which is that of their group in all tables, whatever Polars each task has."""
-    if not by or buckets == 1:
+    """Returns the rows with the number of their bucket, which the values of the columns `by` alone decide.
+
+    Polars' own hash differs between its versions, and two machines may have different ones.
+    """
+    if buckets == 1:
         return rows.with_columns(pl.lit(0).alias(_BUCKET))
     groups = rows.select(by).unique()
     numbers = [crc32(repr(values).encode()) % buckets for values in groups.iter_rows()]

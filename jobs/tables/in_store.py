@@ -56,16 +56,22 @@ class InStore(InFolder):
         return f"delta.{identifier(stores.hadoop_uri(path_in(self.root, table.name)))}"
 
     def _read_files(self, table: Table, files: Mapping[str, About], columns: Sequence[str] = ()) -> DataFrame:
-        made = self._made_of(table, files, columns)
-        return super()._read_files(table, files, columns) if made is None else made.rows()
+        if not files or self._runs_here():
+            return super()._read_files(table, files, columns)
+        return self._made_of(table, files, columns).rows()
 
     def read_in_tasks(self, table: Table, *columns: str) -> Made | None:
-        return self._made_of(table, about_files(self._at(table)), columns)
-
-    def _made_of(self, table: Table, files: Mapping[str, About], columns: Sequence[str]) -> Made | None:
-        """Has tasks read the files from the store; None on this machine, where Spark reads copies of them."""
-        if not files or (not is_remote() and is_local(self.spark.conf.get("spark.master", "") or "")):
+        if self._runs_here():
             return None
+        files = about_files(self._at(table))
+        return self._made_of(table, files, columns) if files else None
+
+    def _runs_here(self) -> bool:
+        """Returns whether Spark runs on this machine alone, where it reads copies of the files."""
+        return not is_remote() and is_local(self.spark.conf.get("spark.master", "") or "")
+
+    def _made_of(self, table: Table, files: Mapping[str, About], columns: Sequence[str]) -> Made:
+        """Has tasks read the files from the store."""
         place, uri = self._at(table), self._mirror(table).uri
         found = [File(f"{uri}{file.removeprefix(place)}", *about) for file, about in files.items()]
         return read_in_tasks(self.spark, found, columns_of(table, columns or table.names))
