@@ -314,7 +314,8 @@ def test_a_piece_of_a_stream_may_lie_before_its_beginning(spark: SparkSession) -
     assert collect(there.with_piece(to_spark(spark, given)))["piece"].to_list() == [-2, -1, -1, 0, 1]
 
 
-@pytest.mark.parametrize("kind", merge_needs(["copies, clock steps and gaps", "clocks of two directions"], NIGHTS))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", NIGHTS)
 def test_both_engines_replay_a_night_alike(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     here = night(tmp_path, **NIGHTS[kind])
     there = in_memory(spark, {table.name: here.read(table) for table in SOURCES})

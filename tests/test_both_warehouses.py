@@ -3,12 +3,14 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tiers import merge_needs
 
 from jobs.cli.errors import ConflictError, UsageError
 from jobs.tables import in_store, through_spark
@@ -26,32 +28,39 @@ from schemas.table import BINARY, STRING, Column, Table
 from udfs.frames.tables import schema_of
 
 _NAME = Column("name", STRING, "Its name.", nullable=False)
+_BY_THIS_PROCESS = ("in a folder", "in a store", "in a store that tasks read")
+_BY_SPARK = ("at a URI", "in a catalog")
+"""There, each call takes seconds."""
+_KINDS = (*_BY_THIS_PROCESS, *_BY_SPARK)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(InFolder, id="in a folder"),
-        pytest.param(InStore, id="in a store"),
-        pytest.param("by tasks", id="in a store that tasks read"),
-        pytest.param(ThroughSpark, id="at a URI"),
-        pytest.param(InCatalog, id="in a catalog", marks=pytest.mark.slow),
-    ]
-)
+@pytest.fixture(params=merge_needs(_KINDS[:-1], _KINDS))
 def warehouse(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Warehouse]:
-    if request.param == "by tasks":
-        monkeypatch.setattr(in_store, "is_local", lambda _: False)
-    if request.param in (InStore, "by tasks"):
-        pytest.importorskip("obstore", reason="Tables in object stores need the package obstore.")
-        yield InStore.open(spark, f"file://{tmp_path}")
+    if request.param == "in a folder":
+        yield InFolder(spark, str(tmp_path))
         return
-    if request.param is not InCatalog:
-        yield request.param(spark, f"{'' if request.param is InFolder else 'file://'}{tmp_path}")
+    if request.param == "at a URI":
+        yield ThroughSpark(spark, f"file://{tmp_path}")
+        return
+    if request.param != "in a catalog":
+        pytest.importorskip("obstore", reason="Tables in object stores need the package obstore.")
+        if request.param == "in a store that tasks read":
+            monkeypatch.setattr(in_store, "is_local", lambda _: False)
+        yield InStore.open(spark, f"file://{tmp_path}")
         return
     spark.sql(f"CREATE DATABASE gaps LOCATION '{tmp_path / 'gaps.db'}'")
     yield InCatalog(spark, "spark_catalog.gaps")
     spark.sql("DROP DATABASE gaps CASCADE")
+
+
+def with_each_warehouse(*of_calls: bool) -> list[Any]:
+    """Each kind of warehouse with each of two ways to call it; a merge needs the first one at a URI."""
+    cases = list(product(_KINDS, of_calls))
+    return merge_needs(
+        [case for case in cases if case[0] in _BY_THIS_PROCESS or case == ("at a URI", of_calls[0])], cases
+    )
 
 
 def gaps(**lengths: int) -> pl.DataFrame:
@@ -79,6 +88,7 @@ class Held:
         """Nothing has taken it."""
 
 
+@pytest.mark.parametrize("warehouse", merge_needs(_BY_THIS_PROCESS, _KINDS), indirect=True)
 def test_a_run_knows_of_its_own_commits_and_of_others(warehouse: Warehouse) -> None:
     def own_and(other: Warehouse, **lengths: int) -> None:
         run.append(STREAM_GAPS, gaps(**lengths))
@@ -113,7 +123,7 @@ def test_a_run_knows_of_its_own_commits_and_of_others(warehouse: Warehouse) -> N
         assert before != run.versions([STREAM_GAPS]) == warehouse.versions([STREAM_GAPS]) or do is work[2]
 
 
-@pytest.mark.parametrize("on_spark", [False, True], ids=["rows of this process", "rows of Spark"])
+@pytest.mark.parametrize(("warehouse", "on_spark"), with_each_warehouse(False, True), indirect=["warehouse"])
 def test_calls_leave_the_same_rows(spark: SparkSession, warehouse: Warehouse, *, on_spark: bool) -> None:
     give: Callable[[pl.DataFrame], Rows] = (lambda rows: to_spark(spark, rows)) if on_spark else lambda rows: rows
 
@@ -148,7 +158,7 @@ def test_calls_leave_the_same_rows(spark: SparkSession, warehouse: Warehouse, *,
     assert warehouse.versions([STREAM_GAPS])[STREAM_GAPS.name] > version
 
 
-@pytest.mark.parametrize("few", [True, False], ids=["of this process", "of Spark"])
+@pytest.mark.parametrize(("warehouse", "few"), with_each_warehouse(True, False), indirect=["warehouse"])
 def test_rows_from_an_offset_on_are_replaced_and_others_are_inserted_if_they_are_not_there(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *, few: bool
 ) -> None:
@@ -176,7 +186,7 @@ def test_rows_from_an_offset_on_are_replaced_and_others_are_inserted_if_they_are
     assert warehouse.read_local(STREAM_GAPS).sort(STREAM_GAPS.key).equals(gaps(a1=1, a5=4, c1=4, d1=1))
 
 
-@pytest.mark.parametrize("landed", [True, False], ids=["its answer was lost", "it failed"])
+@pytest.mark.parametrize(("warehouse", "landed"), with_each_warehouse(True, False), indirect=["warehouse"])
 def test_rows_are_replaced_once_where_a_commit_is_in_doubt(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *, landed: bool
 ) -> None:

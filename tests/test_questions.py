@@ -15,7 +15,7 @@ import duckdb
 import polars as pl
 import pytest
 from pyspark.sql import SparkSession
-from warehouses import config, in_duckdb, looked_at, rows, without_spark
+from warehouses import config, in_duckdb, looked_at, new_session, rows, without_spark
 from weeks import write_nights
 
 from jobs.simulator import simulate
@@ -138,10 +138,10 @@ def plain(value: Any) -> Any:
 
 
 def in_spark(spark: SparkSession, warehouse: Path) -> SparkSession:
-    """A session that knows the tables by their names."""
-    own = spark.newSession()
+    """A session that knows the tables by their names, and reads each of them from its files once."""
+    own = new_session(spark)
     for table in TABLES:
-        own.read.format("delta").load(str(warehouse / table.name)).createOrReplaceTempView(table.name)
+        own.read.format("delta").load(str(warehouse / table.name)).cache().createOrReplaceTempView(table.name)
     return own
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from document import template
+from tiers import merge_needs
 
 from jobs import main
 from jobs.cli import command, spark_output, spark_session
@@ -206,7 +207,12 @@ def test_a_command_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.spark
-def test_settings_given_to_spark_submit_win_and_a_cluster_has_none_of_a_laptops(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("master", "partitions"), merge_needs([("local[1]", 8)], [("local[1]", 8), ("local-cluster[1,1,1024]", 200)])
+)
+def test_settings_given_to_spark_submit_win_and_a_cluster_has_none_of_a_laptops(
+    tmp_path: Path, master: str, partitions: int
+) -> None:
     job = tmp_path / "job.py"
     asked = ["spark.sql.shuffle.partitions", "spark.sql.parquet.compression.codec", "spark.sql.session.timeZone"]
     job.write_text(
@@ -221,13 +227,12 @@ def test_settings_given_to_spark_submit_win_and_a_cluster_has_none_of_a_laptops(
     settings = [f"--conf={key}={value}" for key, value in given.items()]
     packages = f"--packages={spark_session.spark_defaults()['spark.jars.packages']}"
     submit = Path(sysconfig.get_paths()["purelib"], "pyspark", "bin", "spark-submit")
-    for master, partitions in (("local[1]", "8"), ("local-cluster[1,1,1024]", "200")):
-        done = subprocess.run(
-            [submit, "--master", master, packages, *settings, job],
-            cwd=Path(__file__).parents[1],
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.splitlines()[0].split() == [partitions, "gzip", "UTC"]
+    done = subprocess.run(
+        [submit, "--master", master, packages, *settings, job],
+        cwd=Path(__file__).parents[1],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[0].split() == [str(partitions), "gzip", "UTC"]

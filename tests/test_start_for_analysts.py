@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from warehouses import CAPTURES, config, rows
+from warehouses import CAPTURES, config, new_session, rows
 
 from jobs.commands import nightly
 
@@ -26,7 +26,7 @@ RING = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
 def asked_of(spark: SparkSession, demo: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Runs a block in the repository after `make run`; its session of Spark is a new one of the tests' own."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("jobs.cli.spark_session.open_session", lambda _: spark.newSession())
+    monkeypatch.setattr("jobs.cli.spark_session.open_session", lambda _: new_session(spark))
 
     def run(block: str) -> None:
         assert "out/warehouse" in block

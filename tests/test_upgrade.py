@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from test_operations import Killed, killed_after
+from tiers import merge_needs
 from warehouses import all_rows, config, in_duckdb, without_spark
 
 from jobs.cli.code_version import VERSION
@@ -29,7 +30,7 @@ KILLS = (["captures"], ["captures", "captures", "streams"], ["internal_connectio
 """Commits after which a night is killed: while it upgrades, and when rows were written."""
 
 
-@pytest.fixture(params=LAYOUTS, ids=lambda path: path.stem)
+@pytest.fixture(params=merge_needs(LAYOUTS[:1], LAYOUTS), ids=lambda path: path.stem)
 def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A folder with a warehouse and captures."""
     ZipFile(request.param).extractall(tmp_path)

@@ -6,9 +6,11 @@ from typing import Any, cast
 
 import duckdb
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from jobs.cli.capture_listing import capture_files, stamps
 from jobs.cli.config import Config
+from jobs.cli.spark_session import FOR_FEW_ROWS
 from jobs.commands.look import derive_tables
 from jobs.engines.in_process import InProcess
 from jobs.tables.in_folder import InFolder
@@ -53,6 +55,14 @@ def in_duckdb(warehouse: Path) -> duckdb.DuckDBPyConnection:
     for table in TABLES:
         found.register(table.name, DeltaTable(str(warehouse / table.name)).to_pyarrow_dataset())
     return found
+
+
+def new_session(spark: SparkSession) -> SparkSession:
+    """A session with names of its own, for few rows as the tests' session is: settings are not handed on."""
+    own = spark.newSession()
+    for key, value in FOR_FEW_ROWS.items():
+        own.conf.set(key, value)
+    return own
 
 
 def without_spark(folder: Path) -> InFolder:

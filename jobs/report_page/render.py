@@ -10,10 +10,11 @@ import hashlib
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 from jinja2.filters import do_mark_safe
 from markupsafe import escape
 
@@ -110,25 +111,26 @@ def render(found: Mapping[str, Any], mark: str = "", names: Names | None = None)
     names = names or Names()
     library, library_style, licence, *scripts, style, template = files()
     script = f'"use strict";\n(() => {{\n{"".join(scripts)}}})();\n'
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=visible
-    )
-    environment.filters |= {"moment": moment, "second": second, "number": number, "percent": percent, "words": words}
-    environment.filters |= {"at": at, "with_times": with_times}
-    environment.filters |= {"short_id": short_id, "sent_from": sent_from}
-    environment.filters |= {
-        "queue_manager_name": names.queue_manager,
-        "queue_name": names.queue,
-        "session_names": names.session,
-    }
-    environment.globals |= {"share": share, "in_wireshark": in_wireshark}
     policy = (
         f"default-src 'none'; script-src {_hash(library)} {_hash(script)}; "
         f"style-src {_hash(library_style)} {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
     found = {**found, "data": found["data"] | _named(found["data"], names)}
     own = {"library": library, "library_style": library_style, "script": script, "style": style}
-    return environment.from_string(template).render(found, mark=mark, policy=policy, licence=licence, own=own)
+    return _compiled(template).render(found, names=names, mark=mark, policy=policy, licence=licence, own=own)
+
+
+@cache
+def _compiled(template: str) -> Template:
+    """Returns the template with the functions that it uses; to compile it takes as long as to make a page."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=visible
+    )
+    environment.filters |= {"moment": moment, "second": second, "number": number, "percent": percent, "words": words}
+    environment.filters |= {"at": at, "with_times": with_times}
+    environment.filters |= {"short_id": short_id, "sent_from": sent_from}
+    environment.globals |= {"share": share, "in_wireshark": in_wireshark}
+    return environment.from_string(template)
 
 
 def _named(data: Mapping[str, Any], names: Names) -> dict[str, Any]:
