@@ -25,6 +25,8 @@ $(OUT)/captures/truth.json: $(BIN)/.can-run $(wildcard jobs/simulator/*.py)
 run: $(OUT)/captures/truth.json  ## install, simulate a morning on which something went wrong, and say what became of each message
 	$(BIN)/msmq-replay nightly --captures '$(OUT)/captures/*.pcap' --warehouse $(OUT)/warehouse --names-file $(OUT)/captures/names.toml
 
+test test-all: export POLARS_MAX_THREADS = 1  # three parts share the cores
+
 test: $(BIN)/.installed  ## what a merge needs: lint, types, import contracts, tests
 	$(MAKE) --jobs 3 --output-sync=target checks plain-tests spark-tests TIER='not slow'
 

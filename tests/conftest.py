@@ -25,6 +25,8 @@ _BOTH_COMPILERS = (
 """In the minutes that tests take, the second compiler repays what it costs; at Java's own thresholds, it would cost a
 third of the JVM's CPU time, and other tests run beside it."""
 _HEAP = f"--driver-memory 4g --driver-java-options '-Xms4g -Xmn1g {_BOTH_COMPILERS}'"
+_GIVEN = "--conf spark.sql.sources.parallelPartitionDiscovery.parallelism=3"
+"""The project has another value for it, and `test_session` asks which one wins."""
 _CONNECT = (
     "--conf spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin --conf spark.connect.grpc.binding.port=0"
 )
@@ -44,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     """The session of a small night, but with two partitions, so that rows in the wrong one show."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{_HEAP} {_FORGETTING} {_CONNECT} pyspark-shell")
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{_HEAP} {_GIVEN} {_FORGETTING} {_CONNECT} pyspark-shell")
         session = open_session("tests", is_short=True)
     for key, value in {**FOR_FEW_ROWS, "spark.sql.shuffle.partitions": "2"}.items():
         session.conf.set(key, value)

@@ -76,6 +76,12 @@ def report(tables: Tables, names: Names | None = None, **options: Any) -> str:
         return render.render(page.values(engine, config, "w", names or Names()), names=names)
 
 
+def small_report(tables: Tables, names: Names) -> str:
+    """Returns the page with pictures of few points, which a browser draws and lists sooner."""
+    with mock.patch.object(pictures, "DRAWN_POINTS", 100):
+        return report(tables, names)
+
+
 def limited_report(tables: Tables) -> str:
     """Returns the page of hostile tables, with less room than they have findings and sessions."""
     with (

@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -94,7 +95,11 @@ class Night:
         return replayer.verdicts(self.tables, reading="conformant", scope="auto")
 
     def replayed(self) -> Replayed:
-        """Returns what the product's replay finds in these tables."""
+        """Returns what the product's replay finds in these tables; it runs once."""
+        return self._replayed
+
+    @cached_property
+    def _replayed(self) -> Replayed:
         tables = Tables()
         captures = [with_times(row) | {"capture_id": str(at)} for at, row in enumerate(self.found.captures)]
         own = packets(self.found).drop_columns(["raw"]).to_pylist()

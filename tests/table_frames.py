@@ -1,5 +1,6 @@
 """Rows of tables as frames, for tests of what is derived from them."""
 
+from functools import cache
 from typing import Any
 
 import polars as pl
@@ -14,9 +15,12 @@ TABLE = {table.name: table for table in TABLES}
 
 def rows_of(table: Table | str, *rows: dict[str, Any], **same: Any) -> pl.DataFrame:
     """Rows of a table; what a row does not name has the value in `same`, else null. Times may be µs since 1970."""
-    declared = TABLE[table] if isinstance(table, str) else table
-    schema = to_frame(declared.arrow.empty_table()).schema
-    return pl.DataFrame([same | row for row in rows], schema=schema)
+    return pl.DataFrame([same | row for row in rows], schema=_schema(TABLE[table] if isinstance(table, str) else table))
+
+
+@cache
+def _schema(table: Table) -> pl.Schema:
+    return to_frame(table.arrow.empty_table()).schema
 
 
 def sorted_rows(rows: pl.DataFrame, *without: str) -> list[str]:

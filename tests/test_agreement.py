@@ -5,7 +5,8 @@ So are what acknowledgments say of verdicts, with the second computation of that
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from plain_evidence import MS, Row, Said, evidence
 from pyspark.sql import SparkSession
 from random_nights import CLASSES, night
-from replay_tables import NULL, T0, Tables, fates, plain, replay
+from replay_tables import NULL, T0, Replayed, Tables, fates, plain, replay
 from replayer import Fate, Key, chosen, ends, scope_of, verdicts
 from tiers import seeds
 
@@ -35,6 +36,9 @@ from udfs.replay.verdicts.judge import AFTER_BREAK, JUDGED, judge
 from udfs.replay.words import NS
 
 MODES = tuple(product(Reading, Scope))
+USUAL = Reading.CONFORMANT, Scope.AUTO
+Replays = Callable[[Reading, Scope], Replayed]
+PlainReplays = Callable[[Reading, Scope], dict[Key, Fate]]
 ACKNOWLEDGED = ("acknowledged_at", "ack_latency_ms", "covered_at", "evidence", "final_ack_class", "assumed")
 
 
@@ -74,48 +78,60 @@ def sources(tables: Tables) -> Sources[pl.DataFrame]:
     return tables.sources()
 
 
+@pytest.fixture(scope="module")
+def replayed(sources: Sources[pl.DataFrame]) -> Replays:
+    """What the replay makes of the night, once for each mode."""
+    return cache(lambda reading, scope: replay(sources, reading=reading, scope=scope))
+
+
+@pytest.fixture(scope="module")
+def replayed_plainly(tables: Tables) -> PlainReplays:
+    """What the second replayer makes of the night, once for each mode."""
+    return cache(lambda reading, scope: verdicts(tables.rows, reading=reading, scope=scope))
+
+
 @pytest.mark.parametrize(("reading", "scope"), MODES)
-def test_two_computations_agree(tables: Tables, sources: Sources[pl.DataFrame], reading: Reading, scope: Scope) -> None:
-    given = verdicts(tables.rows, reading=reading, scope=scope)
+def test_two_computations_agree(
+    tables: Tables, replayed: Replays, replayed_plainly: PlainReplays, reading: Reading, scope: Scope
+) -> None:
+    given = replayed_plainly(reading, scope)
     said = said_of(tables, given, reading, scope)
     sent = {key_of(row): row for row in tables.rows["messages"]}
     expected = {key: (*fate, *as_columns(said[key], sent[key])) for key, fate in given.items()}
-    rows = plain(replay(sources, reading=reading, scope=scope).verdicts)
+    rows = plain(replayed(reading, scope).verdicts)
     found = {key_of(row): tuple(row[name] for name in (*Fate._fields, *ACKNOWLEDGED)) for row in rows}
     differing = [one for one in expected.keys() | found.keys() if expected.get(one) != found.get(one)]
     assert [(one, found.get(one), expected.get(one)) for one in differing[:3]] == []
 
 
 def test_gaps_name_the_verdicts_that_are_unknown_because_of_them(
-    tables: Tables, sources: Sources[pl.DataFrame]
+    tables: Tables, sources: Sources[pl.DataFrame], replayed: Replays
 ) -> None:
     expected: Counter[Key | None] = Counter()
     verdicts(tables.rows, reading=Reading.CONFORMANT, scope=Scope.AUTO, unknown_by=expected)
     gaps = {key_of(row) for row in tables.rows["stream_gaps"]}
-    made = replay(sources)
+    made = replayed(*USUAL)
     engine = InProcess(tables={table.name: getattr(sources, table.name) for table in SOURCES} | made.tables)
     found = filled_rows(unite(engine, read_sources(engine)))[STREAM_GAPS]
     assert {key_of(row): row["unknown_verdicts"] for row in found.to_dicts()} == {key: expected[key] for key in gaps}
     assert 0 < sum(key in expected for key in gaps) < len(gaps)
 
 
-def test_tallies_of_any_parts_are_those_of_all(sources: Sources[pl.DataFrame]) -> None:
-    rows = replay(sources).verdicts
+def test_tallies_of_any_parts_are_those_of_all(replayed: Replays) -> None:
+    rows = replayed(*USUAL).verdicts
     parts = rows.sample(fraction=1, shuffle=True, seed=18).iter_slices(97)
     whole, merged = merge_tallies(tally(rows)), merge_tallies(pl.concat(tally(part) for part in parts))
     assert whole.filter(pl.col("messages") > 3).height > 100
     assert sorted(map(repr, merged.rows())) == sorted(map(repr, whole.rows()))
 
 
-def test_plain_verdicts_are_not_needed_to_count_messages_by_address(sources: Sources[pl.DataFrame]) -> None:
-    replayed = replay(sources)
-    rows = replayed.verdicts.with_columns(
-        stream_id=pl.format("10.0.0.{}:1>{}", pl.col("stream_offset") % 3, "stream_id")
-    )
+def test_plain_verdicts_are_not_needed_to_count_messages_by_address(replayed: Replays) -> None:
+    made = replayed(*USUAL)
+    rows = made.verdicts.with_columns(stream_id=pl.format("10.0.0.{}:1>{}", pl.col("stream_offset") % 3, "stream_id"))
     tallies = merge_tallies(tally(rows))
-    slots = pl.concat([sum_up_verdicts(rows)["slots"].select(SLOT), replayed.outcomes.select(SLOT)])
+    slots = pl.concat([sum_up_verdicts(rows)["slots"].select(SLOT), made.outcomes.select(SLOT)])
     unusual = rows.join(slots, on=SLOT, how="semi")
-    of_all, of_unusual = (messages_sent(some, tallies, replayed.outcomes) for some in (rows, unusual))
+    of_all, of_unusual = (messages_sent(some, tallies, made.outcomes) for some in (rows, unusual))
     assert unusual.height < rows.height - 40
     assert of_all["lost"].sum() > 0
     assert sorted(of_unusual.rows()) == sorted(of_all.rows())
@@ -162,12 +178,11 @@ def judged(chains: pl.DataFrame, reading: Reading) -> list[tuple[Any, ...]]:
     return sorted(rows.drop("offsets", "times", "message_nos").rows(), key=repr)
 
 
-def test_order_of_rows_does_not_matter(tables: Tables) -> None:
+def test_order_of_rows_does_not_matter(tables: Tables, replayed_plainly: PlainReplays) -> None:
     shuffled = Tables()
     for name, rows in tables.rows.items():
         shuffled.rows[name] = random.Random(7).sample(rows, len(rows))
-    found = fates(replay(shuffled.sources()).verdicts)
-    assert found == verdicts(tables.rows, reading="conformant", scope="auto")
+    assert fates(replay(shuffled.sources()).verdicts) == replayed_plainly(*USUAL)
 
 
 def test_clocks_do_not_matter_within_a_connection(tables: Tables) -> None:
@@ -186,8 +201,10 @@ def test_clocks_do_not_matter_within_a_connection(tables: Tables) -> None:
     assert fates(replay(wrong.sources(), scope=Scope.SESSION).verdicts) == expected
 
 
-def test_the_night_has_every_verdict_and_reason_and_all_that_acknowledgments_can_say(tables: Tables) -> None:
-    given = verdicts(tables.rows, reading="conformant", scope="auto")
+def test_the_night_has_every_verdict_and_reason_and_all_that_acknowledgments_can_say(
+    tables: Tables, replayed_plainly: PlainReplays
+) -> None:
+    given = replayed_plainly(*USUAL)
     assert {fate.verdict for fate in given.values()} == set(Verdict)
     assert len({fate.reason for fate in given.values()}) == 6
     said = said_of(tables, given, Reading.CONFORMANT, Scope.AUTO)
@@ -202,23 +219,25 @@ def test_the_night_has_every_verdict_and_reason_and_all_that_acknowledgments_can
     assert {one.assumed for one in said.values()} == {True, False}
 
 
-def test_all_scopes_and_readings_differ_on_the_night(tables: Tables) -> None:
-    given = [verdicts(tables.rows, reading=reading, scope=scope) for reading, scope in MODES]
+def test_all_scopes_and_readings_differ_on_the_night(replayed_plainly: PlainReplays) -> None:
+    given = [replayed_plainly(reading, scope) for reading, scope in MODES]
     assert all(one != other for i, one in enumerate(given) for other in given[:i])
 
 
-@pytest.mark.parametrize("later_ns", [-1, 0, 1], ids=["before", "with", "after"])
-def test_a_leg_of_a_router_at_the_time_of_the_acknowledgment_may_have_come_after_it(later_ns: int) -> None:
+def test_a_leg_of_a_router_at_the_time_of_the_acknowledgment_may_have_come_after_it() -> None:
     """A message that may have been routed on counts as missing, but not one before the state that an OrderAck named."""
-    tables = Tables()
-    tables.connection("a", "ip.sender", "ip.receiver")
-    tables.handshake("a", "sender", "receiver")
-    tables.connection("b", "ip.sender", "ip.router")
-    sent = {"source_queue_manager": "sender", "queue_manager_address": "receiver"}
-    tables.ack("a<", T0 + 5 * NS, (1, 3), queue_manager_address="sender")
-    tables.message(("b>", 10), T0 + 5 * NS + later_ns, (1, 2, 1), **sent)
-    tables.message(("a>", 10), T0 + 6 * NS, (1, 5, 3), **sent)
+    tables, expected = Tables(), {}
+    for name, later_ns in (("before", -1), ("with", 0), ("after", 1)):
+        tables.connection(f"{name} a", f"{name} ip.sender", f"{name} ip.receiver")
+        tables.handshake(f"{name} a", f"{name} sender", f"{name} receiver")
+        tables.connection(f"{name} b", f"{name} ip.sender", f"{name} ip.router")
+        sent = {"source_queue_manager": f"{name} sender", "queue_manager_address": f"{name} receiver"}
+        back = {"source_queue_manager": f"{name} receiver", "queue_manager_address": f"{name} sender"}
+        tables.ack(f"{name} a<", T0 + 5 * NS, (1, 3), **back)
+        second, fifth = ({"message_id": rf"{name} sender\{number}"} for number in (2, 5))
+        tables.message((f"{name} b>", 10), T0 + 5 * NS + later_ns, (1, 2, 1), **sent, **second)
+        tables.message((f"{name} a>", 10), T0 + 6 * NS, (1, 5, 3), **sent, **fifth)
+        expected[f"{name} a>", 10] = Verdict.GAP_EXPIRED if later_ns < 0 else Verdict.UNKNOWN
     found = fates(replay(tables.sources(), scope=Scope.QUEUE).verdicts)
     assert found == verdicts(tables.rows, reading="conformant", scope="queue")
-    expected = Verdict.GAP_EXPIRED if later_ns < 0 else Verdict.UNKNOWN
-    assert {key: fate.verdict for key, fate in found.items()} == {("a>", 10): expected}
+    assert {key: fate.verdict for key, fate in found.items()} == expected

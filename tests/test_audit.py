@@ -3,8 +3,11 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
@@ -48,9 +51,10 @@ def judge(folder: Path, options: Config) -> dict[str, Any]:
         return audit.step(warehouse, options)
 
 
-def rows(folder: Path, table: Table) -> pl.DataFrame:
+def tables_of(folder: Path) -> dict[str, pl.DataFrame]:
+    """The rows of the tables that a replay writes."""
     with held(folder) as warehouse:
-        return warehouse.read_local(table).sort(table.key)
+        return {table.name: warehouse.read_local(table).sort(table.key) for table in REPLAYED}
 
 
 def versions(folder: Path) -> dict[str, int]:
@@ -74,19 +78,28 @@ def _without_windows() -> Iterator[None]:
         yield
 
 
+@cache
+def two_nights() -> tuple[History, History]:
+    """The history after the first and after the second night; its tables are never changed."""
+    history = History()
+    with TemporaryDirectory() as folder:
+        simulate(folder, 3, 200, bodies=(10, 200), file_bytes=20_000, loss=0.01)
+        captures = sorted(Path(folder).glob("*.pcap"))
+        history.night(*captures[:-2])
+        first = copy(history)
+        history.night(*captures[-2:])
+    return first, history
+
+
 @pytest.fixture(scope="module")
 def some_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse after nights that judged what was new or open, only to be read."""
     folder = tmp_path_factory.mktemp("audit")
-    simulate(str(folder / "captures"), 3, 200, bodies=(10, 200), file_bytes=20_000, loss=0.01)
-    captures = sorted((folder / "captures").glob("*.pcap"))
-    history, nights = History(), 4
-    for night in range(nights):
-        history.night(*captures[night * len(captures) // nights : (night + 1) * len(captures) // nights])
+    for history in two_nights():
         write(folder / "warehouse", history.sources)
         with held(folder / "warehouse") as warehouse:
             assert replay.step(warehouse, config(folder))
-    assert history.judged < nights * history.replayed[VERDICTS.name].height / 2
+    assert history.judged_last.height < history.replayed[VERDICTS.name].height / 2
     return folder / "warehouse"
 
 
@@ -99,7 +112,7 @@ def nights(some_nights: Path, tmp_path: Path) -> Path:
 def test_tables_that_are_right_are_left_alone(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = versions(nights)
     found = judge(nights, config(nights))
-    assert found == {"judged_again": rows(nights, VERDICTS).height, "rows_gone": {}, "rows_new": {}}
+    assert found == {"judged_again": tables_of(nights)[VERDICTS.name].height, "rows_gone": {}, "rows_new": {}}
     assert versions(nights) == before
     assert capsys.readouterr().err.splitlines()[-1].endswith("the tables of the replay are right")
     with held(nights) as warehouse:
@@ -107,7 +120,8 @@ def test_tables_that_are_right_are_left_alone(nights: Path, capsys: pytest.Captu
 
 
 def test_rows_that_are_wrong_are_put_right_and_named(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    verdicts, outcomes = rows(nights, VERDICTS), rows(nights, OUTCOMES)
+    before = tables_of(nights)
+    verdicts, outcomes = before[VERDICTS.name], before[OUTCOMES.name]
     is_wrong = pl.int_range(pl.len()) < 2
     leave(nights, VERDICTS, verdicts.with_columns(accepted=pl.col("accepted") ^ is_wrong))
     leave(nights, OUTCOMES, pl.concat([outcomes.slice(1), outcomes.slice(1, 1)]))
@@ -116,8 +130,9 @@ def test_rows_that_are_wrong_are_put_right_and_named(nights: Path, capsys: pytes
     found = judge(nights, config(nights))
     assert found["rows_gone"] == {"verdicts": 2, "outcomes": 1}
     assert found["rows_new"] == {"verdicts": 2, "outcomes": 1}
-    assert rows(nights, VERDICTS).equals(verdicts)
-    assert rows(nights, OUTCOMES).equals(outcomes)
+    after = tables_of(nights)
+    assert after[VERDICTS.name].equals(verdicts)
+    assert after[OUTCOMES.name].equals(outcomes)
     warning = capsys.readouterr().err.splitlines()[-1]
     assert "verdicts (2 gone, 2 new), outcomes (1 gone, 1 new)" in warning
     assert f"a bug of msmq-replay {code_version.VERSION}" in warning

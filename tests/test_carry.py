@@ -87,7 +87,10 @@ WAYS = [(damage, *way) for damage in DAMAGE for way in ((False, False), (True, F
 
 @pytest.mark.parametrize(
     ("seed", "damage", "preframing", "late"),
-    merge_needs([(at % 12, *way) for at, way in enumerate(WAYS)], [(seed, *way) for seed in range(12) for way in WAYS]),
+    merge_needs(
+        [(at % 12, *way) for at, way in enumerate(WAYS) if at % 3 == at // 3 % 3],
+        [(seed, *way) for seed in range(12) for way in WAYS],
+    ),
 )
 def test_nights_are_one_night(
     seed: int, damage: str, preframing: bool, late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -130,7 +133,7 @@ def hostile(rng: random.Random) -> bytes:
 @pytest.mark.parametrize(
     ("seed", "keep_bodies", "windowed"),
     merge_needs(
-        [(0, False, False), (1, False, True), (2, True, False), (3, True, True)],
+        [(1, False, True), (2, True, False)],
         product(range(4), (False, True), (False, True)),
     ),
 )
@@ -144,7 +147,7 @@ def test_what_is_no_packet_is_carried_over(
         monkeypatch.setattr(framing, "_WINDOW", 500)
     rng = random.Random(seed)
     ways = []
-    for flow in range(30):
+    for flow in range(20):
         data = b"".join(hostile(rng) for _ in range(1 + 2 * windowed))
         sent = conversation(rng, data, largest=rng.choice([50, 200]), opened=rng.random() < 0.7, closed=False)
         ways.append(frames(lost(rng, sent) if flow % 2 else sent, client=("10.0.0.1", 50_000 + flow)))
@@ -165,14 +168,16 @@ def test_connections_that_cannot_go_on_keep_their_rows(tmp_path: Path) -> None:
     same(tmp_path, [pcap(found[:-last]), pcap(found[-last:])])
 
 
-@pytest.mark.parametrize("acknowledged", [700, 333, 0])
-@pytest.mark.parametrize("records_of_first", range(1, 5))
-def test_data_on_a_syn_whose_answer_is_of_the_next_night(
-    acknowledged: int, records_of_first: int, tmp_path: Path
-) -> None:
+def test_data_on_a_syn_whose_answer_is_of_the_next_night(tmp_path: Path) -> None:
+    """Connections of which all data, some or none was acknowledged, with so many records in the first night."""
     (request, _), (response, _) = stream(random.Random(1), 8), stream(random.Random(2), 5)
-    records = wiretap.records(frames(fast_open(request, response, 700, acknowledged)))
-    same(tmp_path, [pcap(records[:records_of_first]), pcap(records[records_of_first:])])
+    first, second = [], []
+    for port, (acknowledged, many) in enumerate(product((700, 333, 0), range(1, 5)), 50_000):
+        sent = fast_open(request, response, 700, acknowledged)
+        records = wiretap.records(frames(sent, client=("10.0.0.1", port)))
+        first += records[:many]
+        second += records[many:]
+    same(tmp_path, [pcap(first), pcap(second)])
 
 
 def test_a_late_capture_undoes_nothing_that_its_neighbour_filled(tmp_path: Path) -> None:

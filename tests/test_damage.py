@@ -22,7 +22,7 @@ from wiretap import Sent, conversation, msmq
 
 from udfs.ingest import preframe
 
-CHUNKS, CHUNK = 40, 50
+CHUNKS, CHUNK = 80, 25
 EXACT = {"segments": 3, "payload": 3, "decoys": 3, "snaplen": 1}
 """Kinds of damage and how often: records deleted, doubled and swapped; the same, and wrong bits in payloads; the same,
 and bodies that look like packets; records cut."""

@@ -4,7 +4,7 @@ import shutil
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
@@ -19,6 +19,7 @@ from jobs.engines.in_process import InProcess
 from jobs.simulator import simulate
 from schemas.ingest import CAPTURES, PACKETS
 from schemas.messages import MESSAGES
+from udfs.frames.derivation import Frames
 from udfs.frames.tables import schema_of
 from udfs.replay.order.damaged import mend
 
@@ -27,21 +28,29 @@ BEGAN = datetime(2026, 3, 2, 8, tzinfo=UTC)
 # --- a night ----------------------------------------------------------------------------------------------------------
 
 
+class Night(NamedTuple):
+    """Simulated captures, and the tables of them."""
+
+    captures: list[Path]
+    tables: Frames
+
+
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def night(tmp_path_factory: pytest.TempPathFactory) -> Night:
     folder = tmp_path_factory.mktemp("night")
     simulate(str(folder), 7301, 300, situations=True)
-    return folder
+    return Night(sorted(folder.glob("*.pcap")), derived(folder / "*.pcap"))
 
 
-def damage_a_resend(night: Path, folder: Path) -> str:
+def damage_a_resend(night: Night, folder: Path) -> str:
     """Copies a night, and turns a bit in the label of a message that was accepted and sent again; returns its ID."""
-    tables = derived(night / "*.pcap")
+    tables = night.tables
     verdicts = tables["verdicts"].filter(pl.col("label").str.len_chars() > 20)
     slot = ("scope_key", "tx_sequence_id", "tx_sequence_number")
     again = verdicts.filter(pl.len().over(slot) > 1, pl.col("content_hash").n_unique().over(slot) == 1)
     first = again.filter("accepted").sort("captured_ns", "first_frame").row(0, named=True)
-    shutil.copytree(night, folder, dirs_exist_ok=True)
+    for capture in night.captures:
+        shutil.copy(capture, folder)
     of_first = pl.col("capture_id") == first["capture_id"]
     capture = folder / Path(tables["captures"].row(by_predicate=of_first, named=True)["uri"]).name
     data = bytearray(capture.read_bytes())
@@ -51,26 +60,25 @@ def damage_a_resend(night: Path, folder: Path) -> str:
     return str(first["message_id"])
 
 
-def told(folder: Path) -> list[Any]:
+def told(tables: Frames) -> list[Any]:
     """Outcomes and causes, without what the bytes of a label say."""
-    tables = derived(folder / "*.pcap")
     outcomes = tables["outcomes"].select("message_id", "tx_sequence_number", "outcome", "arrivals").rows()
     return [sorted(outcomes, key=str), tables["incidents"]["cause"].sort().to_list()]
 
 
 def test_a_resend_whose_first_arrival_is_damaged_is_no_other_message(
-    night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = damage_a_resend(night, tmp_path)
     tables = derived(tmp_path / "*.pcap")
     assert tables["captures"]["damaged_count"].sum() == 1
     assert named in tables["messages"].filter("damaged")["message_id"].to_list()
-    assert told(tmp_path) == told(night)
+    assert told(tables) == told(night.tables)
     monkeypatch.setattr("udfs.replay.order.conversations.restored", lambda _, sources: sources.messages)
-    assert told(tmp_path) != told(night)
+    assert told(derived(tmp_path / "*.pcap")) != told(night.tables)
 
 
-def test_a_night_after_the_damaged_one_mends_it(night: Path, tmp_path: Path) -> None:
+def test_a_night_after_the_damaged_one_mends_it(night: Night, tmp_path: Path) -> None:
     damage_a_resend(night, tmp_path)
     nights, captures = History(), sorted(tmp_path.glob("*.pcap"))
     for many in (1, 2, len(captures)):

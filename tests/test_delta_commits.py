@@ -21,16 +21,21 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 from table_frames import sorted_rows
+from tiers import merge_needs
 
 from jobs.cli.errors import ConflictError, JobError
 from jobs.tables import delta_commits, log
 from jobs.tables.declared import CheckLock
 from jobs.tables.in_folder import InFolder
 from jobs.tables.spark_rows import collect, to_spark
-from schemas.ingest import STREAM_GAPS
+from schemas.incidents import INCIDENTS
+from schemas.ingest import CAPTURES, INTERNAL_CONNECTIONS, PACKETS, STREAM_GAPS
+from schemas.messages import MESSAGES
 from schemas.replay import VERDICTS
+from schemas.runs import RUNS
 from schemas.table import LONG, Column, Table
 from schemas.tables import TABLES
+from schemas.tallies import FINDINGS_ON_MESSAGES
 from udfs.frames.derivation import to_frame
 
 
@@ -82,7 +87,11 @@ def created(spark: Any, folder: Path, table: Table) -> str:
     return str(folder / table.name)
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+OF_ALL_TYPES = (CAPTURES, INTERNAL_CONNECTIONS, PACKETS, MESSAGES, VERDICTS, INCIDENTS, FINDINGS_ON_MESSAGES, RUNS)
+"""Tables that have columns of every type between them."""
+
+
+@pytest.mark.parametrize("table", merge_needs(OF_ALL_TYPES, TABLES), ids=lambda table: table.name)
 def test_rows_are_read_as_they_were_written(tmp_path: Path, table: Table) -> None:
     """By this reader and by delta-rs, after a create, with all comments, an append and an overwrite."""
     draw = Random(table.name)

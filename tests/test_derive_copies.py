@@ -330,7 +330,7 @@ def second_night(scene: Scene) -> tuple[Rows, tuple[Rows, dict[Any, Any]]]:
     return timed, plain_copies.once(timed)
 
 
-@pytest.mark.parametrize("seed", seeds(range(24), range(400)))
+@pytest.mark.parametrize("seed", seeds(range(12), range(400)))
 def test_a_second_computation_unites_the_same(seed: int) -> None:
     scene = random_night(seed)
     united = scene.unite()
@@ -359,7 +359,7 @@ ACKNOWLEDGED = {FindingKind.UNACKNOWLEDGED, FindingKind.SLOW_ACKNOWLEDGMENT}
 """Findings that need all acknowledgments, as the tables have them."""
 
 
-@pytest.mark.parametrize("seed", merge_needs([0, 1, 2, 3, 10, 12], range(24)))
+@pytest.mark.parametrize("seed", merge_needs([0, 3, 12], range(24)))
 def test_both_replays_agree_on_what_was_captured_twice(seed: int) -> None:
     scene = random_night(seed)
     timed, (once, own) = second_night(scene)

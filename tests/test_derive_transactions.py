@@ -10,7 +10,7 @@ from night_truth import SITUATIONS, told
 from plain_message_findings import fates
 from random_troubles import troubled
 from replay_tables import Replayed, Tables, replay
-from tiers import seeds
+from tiers import merge_needs, seeds
 
 from udfs.replay.content import MESSAGE
 from udfs.replay.outcomes.plain import SLOT
@@ -18,7 +18,7 @@ from udfs.replay.outcomes.plain import SLOT
 
 @pytest.fixture(scope="module")
 def tables() -> Tables:
-    return troubled(Random(3), 2_000)
+    return troubled(Random(3), 1_000)
 
 
 def differing(replayed: Replayed) -> list[Any]:
@@ -42,7 +42,10 @@ def test_two_computations_agree(tables: Tables) -> None:
     assert {*named} == {"2038-01-19T03:14:07Z#4294967294"}
 
 
-@pytest.mark.parametrize("column", ["tx_transaction_id", "tx_first", "tx_last", "captured_at", "destination_queue"])
+UNKNOWN = ("tx_transaction_id", "tx_first", "tx_last", "captured_at", "destination_queue")
+
+
+@pytest.mark.parametrize("column", merge_needs(["tx_transaction_id", "tx_last"], UNKNOWN))
 def test_two_computations_agree_where_something_is_unknown(tables: Tables, column: str) -> None:
     unknown = Tables()
     messages = [row | ({} if at % 7 else {column: None}) for at, row in enumerate(tables.rows["messages"])]
@@ -75,7 +78,7 @@ def test_transactions_of_the_demonstration_add_up_to_its_messages(morning: Repla
     assert of_messages["lost"] == 21
 
 
-@pytest.mark.parametrize("seed", seeds([0, 5], range(30)))
+@pytest.mark.parametrize("seed", seeds([5], range(30)))
 def test_transactions_add_up_to_the_messages_that_carry_one(seed: int) -> None:
     of_messages, of_transactions = sums(told(seed, **SITUATIONS[1]).replayed)
     assert of_transactions == of_messages

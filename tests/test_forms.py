@@ -1,12 +1,14 @@
 """Simulated nights in each form that other tools write give the tables of the plain form."""
 
 from collections import Counter
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from night_truth import SITUATIONS
-from tiers import seeds
+from tiers import merge_needs, seeds
 from warehouses import derived
 
 from jobs.cli.config import Form
@@ -21,14 +23,19 @@ _TIMES = {"verdicts": ("captured_at",), "outcomes": ("first_seen_at", "last_seen
 _COLUMNS = {"streams": _STREAM, "verdicts": _VERDICT, "outcomes": _OUTCOME, "findings": ("kind", "severity")}
 _OF_ONE_VIEW = [form for form in Form if form not in (Form.PLAIN, Form.RENUMBERED, Form.RENUMBERED_TRANSLATED)]
 """Forms with one view of each packet; `test_copies` compares those that a firewall changed."""
+_OF_STEPS = [Form.SECTIONS, Form.TAPS, Form.INTERFACES, Form.KEEP_ALIVES]
 _WHOLE = [form for form in Form if form not in (Form.PLAIN, Form.KEEP_ALIVES)]
 """Forms with all packets; a packet of which two captures hold parts has the time of the later capture."""
 
 
-def night(folder: Path, form: Form, seed: int, **options: Any) -> Frames:
+def night(form: Form, seed: int, situation: int) -> Frames:
     """The tables of a night in a form."""
-    simulate(str(folder / form), seed, 200, form=form, **options)
-    return derived(folder / form / f"{CAPTURE_PREFIX}_*.pcap*")
+    with TemporaryDirectory() as folder:
+        simulate(folder, seed, 200, form=form, **SITUATIONS[situation])
+        return derived(Path(folder) / f"{CAPTURE_PREFIX}_*.pcap*")
+
+
+plain_night = cache(partial(night, Form.PLAIN))
 
 
 def rows(tables: Frames, form: Form) -> dict[str, Counter[tuple[Any, ...]]]:
@@ -38,10 +45,9 @@ def rows(tables: Frames, form: Form) -> dict[str, Counter[tuple[Any, ...]]]:
 
 
 @pytest.mark.parametrize("seed", seeds([1], range(8)))
-@pytest.mark.parametrize("form", _OF_ONE_VIEW)
-def test_each_form_gives_the_tables_of_the_plain_one(form: Form, seed: int, tmp_path: Path) -> None:
-    options = SITUATIONS[seed % 4]
-    plain, found = (night(tmp_path, one, seed, **options) for one in (Form.PLAIN, form))
+@pytest.mark.parametrize("form", merge_needs([Form.SECTIONS, Form.HOSTS, Form.DIRECTIONS, Form.APPENDED], _OF_ONE_VIEW))
+def test_each_form_gives_the_tables_of_the_plain_one(form: Form, seed: int) -> None:
+    plain, found = plain_night(seed, seed % 4), night(form, seed, seed % 4)
     expected = rows(plain, form)
     assert sum(expected["verdicts"].values()) >= 200
     got = rows(found, form)
@@ -63,10 +69,10 @@ def lost(tables: Frames) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("seed", seeds([4], [4, 5, 10, 11]))
-@pytest.mark.parametrize("form", [Form.SECTIONS, Form.TAPS, Form.INTERFACES, Form.KEEP_ALIVES])
-def test_so_do_those_of_a_clock_that_steps_back(form: Form, seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", merge_needs([Form.TAPS, Form.KEEP_ALIVES], _OF_STEPS))
+def test_so_do_those_of_a_clock_that_steps_back(form: Form, seed: int) -> None:
     """Findings say how many captures stepped, of which there are two with keep-alives."""
-    plain, found = (night(tmp_path, one, seed, **SITUATIONS[seed % 6]) for one in (Form.PLAIN, form))
+    plain, found = plain_night(seed, seed % 6), night(form, seed, seed % 6)
     expected, got = rows(plain, Form.KEEP_ALIVES), rows(found, Form.KEEP_ALIVES)
     assert got["outcomes"] == expected["outcomes"]
     assert got["verdicts"] == expected["verdicts"]

@@ -9,6 +9,7 @@ from typing import Any
 import oracle
 import pytest
 from pace import bounded
+from tiers import merge_needs
 from wiretap import base_header, msmq
 
 from schemas.ingest import FramingReason as Why
@@ -99,7 +100,7 @@ def with_gaps(rng: random.Random, data: bytes) -> list[Run]:
     return joined
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", merge_needs(range(4), range(8)))
 @pytest.mark.parametrize("windowed", [False, True])
 def test_framer_equals_second_implementation(seed: int, windowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames thousands of small streams, also with packets of at most 80 bytes and a window of 100, cut anywhere."""

@@ -103,15 +103,15 @@ def test_as_many_messages_are_held_as_the_memory_is_enough_for(container: Path) 
 
 def test_fault_91_compressed_captures_count_as_what_comes_out_of_them(tmp_path: Path) -> None:
     """Also many small bombs together, whatever their names; what is beyond the limit is not expanded to its end."""
-    content, zeros = bytes(range(256)) * 400, bytes(8 * _MIB)
+    content, bomb = bytes(range(256)) * 400, gzip.compress(bytes(8 * _MIB))
     (tmp_path / "plain.pcap").write_bytes(content)
     (tmp_path / "honest.gz").write_bytes(gzip.compress(content))
     honest = stamps([str(tmp_path / name) for name in ("plain.pcap", "honest.gz", "gone.gz")])
     assert capture_listing.bytes_of(honest, 1 << 40) == 2 * len(content)
     assert capture_listing.bytes_of(honest, len(content)) > len(content)
     bombs = [tmp_path / f"{number}.pcap" for number in range(40)]
-    for bomb in bombs:
-        bomb.write_bytes(gzip.compress(zeros))
+    for file in bombs:
+        file.write_bytes(bomb)
     found = stamps(map(str, bombs))
     assert sum(stamp.size or 0 for stamp in found.values()) < _MIB
     with mock.patch.object(capture_listing, "content_bytes", wraps=content_bytes) as counted:

@@ -31,7 +31,8 @@ from schemas.outcomes import OUTCOMES
 from schemas.replay import ENDS, FINDINGS, SEQUENCES, SESSIONS, TRANSACTIONS, VERDICTS
 from schemas.table import Table
 
-BRANCHES = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
+LOSSES, RESENDS = (str(CAPTURES / "reports" / f"{name}.pcap") for name in ("no_right_to_send", "firewall_one_way"))
+"""Small captures in which messages were lost, and sent again."""
 JUDGED = (VERDICTS, OUTCOMES, FINDINGS, INCIDENTS, SEQUENCES, SESSIONS, TRANSACTIONS, ENDS, BOOKS, CAPTURES_TABLE)
 """The tables that a look and a night must have in common."""
 _NO_SPARK = """
@@ -129,17 +130,17 @@ def test_it_needs_no_spark_and_leaves_nothing(demonstration: Path, temporary: Pa
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        pytest.param(["--fail-on", "lost"], 3, id="lost"),
-        pytest.param(["--fail-on", "lost,gone"], 2, id="no such value"),
-        pytest.param(["--reading", "literal", "--fail-on", "duplicate"], 3, id="literal"),
-        pytest.param(["--scope", "session", "--ports", "1801,2801", "--overlap", "last"], 0, id="options"),
-        pytest.param(["--ports", "99", "--fail-on", "lost"], 0, id="other ports"),
-        pytest.param(["--names-file", "missing.toml"], 2, id="no names"),
-        pytest.param(["/no/such/capture"], 2, id="no such capture"),
+        pytest.param([LOSSES, "--fail-on", "lost"], 3, id="lost"),
+        pytest.param([LOSSES, "--fail-on", "lost,gone"], 2, id="no such value"),
+        pytest.param([RESENDS, "--reading", "literal", "--fail-on", "duplicate"], 3, id="literal"),
+        pytest.param([LOSSES, "--scope", "session", "--ports", "1801,2801", "--overlap", "last"], 0, id="options"),
+        pytest.param([LOSSES, "--ports", "99", "--fail-on", "lost"], 0, id="other ports"),
+        pytest.param([LOSSES, "--names-file", "missing.toml"], 2, id="no names"),
+        pytest.param([LOSSES, "/no/such/capture"], 2, id="no such capture"),
     ],
 )
-def test_exit_codes(arguments: Sequence[str], code: int, demonstration: Path) -> None:
-    assert main.main(["look", str(demonstration), *arguments]) == code
+def test_exit_codes(arguments: Sequence[str], code: int) -> None:
+    assert main.main(["look", *arguments]) == code
 
 
 def test_nothing_to_judge_is_not_taken_for_nothing_lost(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -161,9 +162,10 @@ def test_captures_have_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_captures_stand_before_between_and_behind_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    said = look(capsys, BRANCHES[0], "--scope", "auto", BRANCHES[1], "--out", tmp_path / "page.html", BRANCHES[2])
+    one, two, three = sorted((CAPTURES / "reports").glob("[en]*.pcap"))
+    said = look(capsys, one, "--scope", "auto", two, "--out", tmp_path / "page.html", three)
     assert said["captures"] == {"ok": 3}
-    said = look(capsys, str(CAPTURES / "branches_*.pcap.gz"), "--captures", BRANCHES[0])
+    said = look(capsys, str(CAPTURES / "reports" / "[en]*.pcap"), "--captures", two)
     assert said["captures"] == {"ok": 3}
 
 

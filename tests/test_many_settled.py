@@ -8,19 +8,15 @@ from pathlib import Path
 
 import pytest
 from histories import History, differences
-from test_audit import held, rows, write
+from test_audit import held, tables_of, two_nights, write
 from warehouses import config
 
 from jobs.commands import audit, replay
 from jobs.engines import in_process, on_spark
-from jobs.simulator import simulate
 from jobs.tables.log import Commit, last_with_rows_of
 from jobs.tables.memory import Memory
 from jobs.tables.warehouse import Warehouse
 from schemas.ingest import PACKETS
-from schemas.tables import REPLAYED
-
-_NIGHTS = 4
 
 
 @pytest.fixture(autouse=True)
@@ -48,10 +44,7 @@ def judge(folder: Path, most: int) -> bool:
 
 def nights(folder: Path) -> Iterator[History]:
     """Writes what each night has left when it has decoded, and yields the history so far."""
-    simulate(str(folder / "captures"), 3, 200, bodies=(10, 200), file_bytes=20_000, loss=0.01)
-    captures, history = sorted((folder / "captures").glob("*.pcap")), History()
-    for night in range(_NIGHTS):
-        history.night(*captures[night * len(captures) // _NIGHTS : (night + 1) * len(captures) // _NIGHTS])
+    for history in two_nights():
         write(folder / "warehouse", history.sources)
         yield history
 
@@ -61,8 +54,7 @@ def test_tables_are_those_of_all_messages(tmp_path: Path, tasks: list[Warehouse]
     for history in nights(tmp_path):
         judged, packets = history.judged - before, history.sources[PACKETS.name].height
         assert judge(tmp_path / "warehouse", max(judged, packets // 2 + 1) if before else packets)
-        found = {table.name: rows(tmp_path / "warehouse", table) for table in REPLAYED}
-        assert list(differences(found, history.replayed)) == []
+        assert list(differences(tables_of(tmp_path / "warehouse"), history.replayed)) == []
         before = history.judged
     assert not tasks
     assert judged < packets / 2

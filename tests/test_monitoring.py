@@ -17,6 +17,8 @@ from jobs.cli.config import Config
 from jobs.cli.errors import UsageError
 from jobs.cli.metrics import METRICS, PREFIX, exposition
 
+LOSSES = Path(__file__).parent / "captures" / "reports" / "no_right_to_send.pcap"
+"""A small capture in which messages were lost."""
 DASHBOARD = Path(__file__).parents[1] / "conf" / "grafana" / "msmq-replay.json"
 _SAMPLE = re.compile(r'(\w+)(?:\{((?:\w+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?\d+(?:\.\d+)?)')
 HOSTILE = 'q"} 1\nmsmq_replay_lost_messages 0\\<!channel>```@here\x1b[2J'
@@ -124,7 +126,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(webhook, "_WAIT_S", 0.01)
     found = Server(("127.0.0.1", 0), _Handler)
     found.answers, found.bodies = [b"HTTP/1.0 200 OK\r\n\r\n"], []
-    thread = threading.Thread(target=found.serve_forever, daemon=True)
+    thread = threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield found
     found.shutdown()
@@ -177,16 +179,23 @@ def test_a_run_that_failed_posts_why(server: Server, tmp_path: Path) -> None:
         ([b"\x1b[2Jno HTTP\r\n\r\n"], 1, "its answer is not HTTP"),
     ],
 )
-def test_no_answer_of_a_server_changes_the_run(
-    answers: list[bytes], posts: int, said: str, server: Server, demonstration: Path, capsys: pytest.CaptureFixture[str]
+def test_no_answer_of_a_server_is_an_error(
+    answers: list[bytes], posts: int, said: str, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.answers = answers
-    assert main.main(["look", str(demonstration), "--fail-on", "lost", "--webhook", url(server)]) == 3
+    webhook.post(url(server), "{}")
     assert len(server.bodies) == posts
     printed = capsys.readouterr().err
     assert ("did not take what was posted" in printed) == bool(said)
     assert said in printed
     assert "\x1b" not in printed
+
+
+def test_an_answer_of_a_server_changes_no_run(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    server.answers = [b"HTTP/1.0 404 \x1b[2J\r\n\r\n"]
+    assert main.main(["look", str(LOSSES), "--fail-on", "lost", "--webhook", url(server)]) == 3
+    assert len(server.bodies) == 1
+    assert "did not take what was posted" in capsys.readouterr().err
 
 
 def test_a_server_that_is_not_there_or_never_ends_its_answer_is_a_warning(

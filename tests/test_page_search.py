@@ -10,7 +10,7 @@ import pages
 import polars as pl
 import pytest
 from browser import Browser
-from pages import LISTED, LOST, PENDING, Tables, hostile, names_of, report
+from pages import LISTED, LOST, PENDING, Tables, hostile, names_of, report, small_report
 from test_page import choose, open_all, saved, seen, wait
 from tiers import merge_needs
 
@@ -24,7 +24,7 @@ PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
 def file(tmp_path_factory: pytest.TempPathFactory, morning: Tables) -> Path:
     file = tmp_path_factory.mktemp("page") / "report.html"
     with mock.patch.object(pages, "LISTED", 12):  # some of each list are folded
-        file.write_text(report(morning, names_of(morning)), encoding="utf-8")
+        file.write_text(small_report(morning, names_of(morning)), encoding="utf-8")
     return file
 
 

@@ -29,30 +29,37 @@ def refuse(batches: Batches) -> Iterator[pa.RecordBatch]:
     raise OSError(f"cannot read {next(iter(batches))['number'][0]}")
 
 
-def test_rows_keep_their_order_and_come_from_other_processes() -> None:
-    with Processes(2, "udfs.frames.rows") as processes:
-        twice = [pa.Table.from_batches(processes.run(with_process, _ROWS)) for _ in range(2)]
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    with Processes(2, "udfs.frames.rows") as two:
+        yield two
+
+
+def test_rows_keep_their_order_and_come_from_other_processes(processes: Processes) -> None:
+    twice = [pa.Table.from_batches(processes.run(with_process, _ROWS)) for _ in range(2)]
     assert [made["number"].to_pylist() for made in twice] == [[0, 1, 2, 3, 4]] * 2
     used = {process for made in twice for process in made["process"].to_pylist()}
     assert os.getpid() not in used
     assert 1 <= len(used) <= 2
 
 
-def test_an_error_in_a_process_is_an_error_here() -> None:
-    with Processes(2, "udfs.frames.rows") as processes, pytest.raises(OSError, match="cannot read 0"):
+def test_an_error_in_a_process_is_an_error_here_and_changes_nothing_after_it(processes: Processes) -> None:
+    with pytest.raises(OSError, match="cannot read 0"):
         list(processes.run(refuse, _ROWS))
+    assert len(list(processes.run(with_process, _ROWS))) == len(_ROWS)
 
 
-def test_captures_that_several_processes_read_give_the_rows_that_one_gives(tmp_path: Path) -> None:
+def test_captures_that_several_processes_read_give_the_rows_that_one_gives(
+    processes: Processes, tmp_path: Path
+) -> None:
     simulate(str(tmp_path), 3, 300, file_bytes=60_000)
     files = sorted(map(str, tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")))
     options = IngestOptions(split_bytes=1 << 14)
     found = []
-    with Processes(3, "udfs.frames.rows") as three:
-        for processes in (None, three):
-            engine = InProcess(processes=processes)
-            captures = find_new_captures(engine, files, options)
-            found.append((captures, extract(engine, captures, options).rows))
+    for given in (None, processes):
+        engine = InProcess(processes=given)
+        captures = find_new_captures(engine, files, options)
+        found.append((captures, extract(engine, captures, options).rows))
     (one, rows), (several, apart) = found
     assert len(files) > 1
     assert sum(len(capture["cursors"]) for capture in one) > len(files)

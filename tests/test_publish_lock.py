@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tiers import merge_needs
 
 from jobs.cli.errors import ConflictError, JobError
 from jobs.tables import lock_state, publish_lock
@@ -32,7 +33,6 @@ from schemas.table import Table
 TABLES = (CAPTURES, PACKETS, STREAMS, MESSAGES)
 CREATE = "CREATE TABLE"
 SECONDS = 100
-SEEDS = 100
 NAMES = [table.name for table in TABLES]
 Rows = tuple[str, ...]
 
@@ -264,7 +264,7 @@ def holder(warehouse: Warehouse) -> LockState | None:
 WHOLE = {table: ["a", "b", "c"] for table in NAMES}
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", merge_needs(range(30), range(100)))
 def test_runs_at_once_some_of_them_killed_end_as_one(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -286,7 +286,7 @@ def test_runs_at_once_some_of_them_killed_end_as_one(
 
 
 @pytest.mark.usefixtures("elsewhere")
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", merge_needs(range(30), range(100)))
 def test_a_run_that_was_taken_for_dead_stops_when_it_wakes_up(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -335,7 +335,7 @@ def test_a_run_that_lost_its_lock_can_do_nothing_more(warehouse: Warehouse) -> N
 
 
 @pytest.mark.usefixtures("elsewhere", "others_machine")
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", merge_needs(range(30), range(100)))
 def test_a_living_run_that_is_taken_over_writes_nothing_more(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -2,8 +2,9 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -13,6 +14,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from test_delta_commits import any_rows
+from tiers import merge_needs
 from warehouses import CAPTURES, config, without_spark
 
 from jobs.cli.code_version import VERSION
@@ -97,20 +99,15 @@ def half(*tables: Table) -> Callable[[Path], None]:
     return remove
 
 
-CHANGES: Iterable[tuple[str, Callable[[Path], None], type[JobError], str]] = (
-    (
-        "early",
-        early,
-        JobError,
-        "packets was made by a version before 1.0 .* without packet_type, which no",
-    ),
-    ("column", with_another_column, JobError, "streams was made by .* with columns that this version lacks: later"),
-    ("foreign", foreign, UsageError, "verdicts in .* was not made by msmq-replay"),
-    ("all foreign", all_foreign, UsageError, "captures in .* was not made by msmq-replay"),
-    ("notes", notes, UsageError, "verdicts is no table of msmq-replay"),
-    ("half", half(STREAMS, INTERNAL_CONNECTIONS), UsageError, "no table internal_connections, streams in .* but rows"),
-    ("half, without the lock", half(CAPTURES_TABLE), UsageError, "no table captures in .*, but rows in packets"),
-)
+CHANGES: dict[str, tuple[Callable[[Path], None], type[JobError], str]] = {
+    "early": (early, JobError, "packets was made by a version before 1.0 .* without packet_type, which no"),
+    "column": (with_another_column, JobError, "streams was made by .* with columns that this version lacks: later"),
+    "foreign": (foreign, UsageError, "verdicts in .* was not made by msmq-replay"),
+    "all foreign": (all_foreign, UsageError, "captures in .* was not made by msmq-replay"),
+    "notes": (notes, UsageError, "verdicts is no table of msmq-replay"),
+    "half": (half(STREAMS, INTERNAL_CONNECTIONS), UsageError, "no table internal_connections, streams in .* but rows"),
+    "half, without the lock": (half(CAPTURES_TABLE), UsageError, "no table captures in .*, but rows in packets"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +135,9 @@ def files(warehouse: Path) -> dict[str, str]:
     return {str(path.relative_to(warehouse)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
-def name_of(command: ModuleType) -> str:
-    """The name of a command."""
-    return command.__name__.rpartition(".")[2]
+def name_of(given: ModuleType | str) -> str:
+    """The name of a command, or of a change."""
+    return given if isinstance(given, str) else given.__name__.rpartition(".")[2]
 
 
 def refuses(command: ModuleType, warehouse: Path, error: type[JobError], said: str) -> None:
@@ -152,12 +149,15 @@ def refuses(command: ModuleType, warehouse: Path, error: type[JobError], said: s
     assert files(warehouse) == before
 
 
-@pytest.mark.parametrize(("change", "error", "said"), [pytest.param(*rest, id=name) for name, *rest in CHANGES])
-@pytest.mark.parametrize("command", COMMANDS, ids=name_of)
-def test_a_refused_command_changes_nothing(
-    warehouse: Path, command: ModuleType, change: Callable[[Path], None], error: type[JobError], said: str
-) -> None:
+NAMES = tuple(CHANGES)
+IN_TURN = [(command, NAMES[(at + nth) % len(NAMES)]) for at, command in enumerate(COMMANDS) for nth in range(2)]
+"""Two of the changes for each command."""
+
+
+@pytest.mark.parametrize(("command", "name"), merge_needs(IN_TURN, product(COMMANDS, NAMES)), ids=name_of)
+def test_a_refused_command_changes_nothing(warehouse: Path, command: ModuleType, name: str) -> None:
     require_own(without_spark(warehouse), reads=TABLES)
+    change, error, said = CHANGES[name]
     change(warehouse)
     refuses(command, warehouse, error, said)
 

@@ -10,6 +10,7 @@ import pytest
 from random_troubles import troubled
 from replay_tables import T0, Replayed, Row, Tables, attributes_of, fates, replay
 from table_frames import sorted_rows
+from tiers import merge_needs
 
 from schemas.replay import Reading, Scope
 from udfs.frames import groups
@@ -86,7 +87,7 @@ def verdict_of(replayed: Replayed) -> Rows:
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [3, 10])
+@pytest.mark.parametrize("size", merge_needs([3], [3, 10]))
 def test_nothing_depends_on_where_batches_and_pieces_of_rows_end(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = troubled(Random(1), 60).sources()
     whole = replay(sources).tables

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from document import template
-from tiers import merge_needs
+from pyspark.sql import SparkSession
 
 from jobs import main
 from jobs.cli import command, spark_output, spark_session
@@ -73,20 +73,24 @@ def test_a_jvm_that_does_not_start_has_its_last_lines_shown(tmp_path: Path, verb
     assert all("no room" in file.read_text() and str(file) in done.stderr for file in kept)
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "java.io.FileNotFoundException: /nowhere/.ivy2.5.2/cache/resolved-x.xml (No such file or directory)",
-        "java.io.FileNotFoundException: /nowhere/.ivy2.5.2/cache/resolved-x.xml (Permission denied)",
-        "java.nio.file.AccessDeniedException: /nowhere/.ivy2.5.2",
-    ],
+NOT_WRITTEN = (
+    "java.io.FileNotFoundException: /nowhere/.ivy2.5.2/cache/resolved-x.xml (No such file or directory)",
+    "java.io.FileNotFoundException: /nowhere/.ivy2.5.2/cache/resolved-x.xml (Permission denied)",
+    "java.nio.file.AccessDeniedException: /nowhere/.ivy2.5.2",
 )
+
+
+@pytest.mark.parametrize("said", NOT_WRITTEN)
+def test_what_a_jvm_says_of_a_home_that_cannot_be_written_is_known(said: str) -> None:
+    assert spark_session._why_not_started(said).startswith("Cannot write /nowhere/.ivy2.5.2, where Spark keeps")
+
+
 def test_a_home_that_cannot_be_written_is_not_taken_for_missing_java(
-    tmp_path: Path, said: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
-    java.write_text(f"#!/bin/sh\necho 'Exception in thread \"main\" {said}' >&2\nexit 1\n")
+    java.write_text(f"#!/bin/sh\necho 'Exception in thread \"main\" {NOT_WRITTEN[0]}' >&2\nexit 1\n")
     java.chmod(0o755)
     environment = {**os.environ, "JAVA_HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "jobs.main", "report", "--warehouse", str(tmp_path / "w")]
@@ -206,10 +210,15 @@ def test_a_command_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[
     assert main.main(["simulate", "--messages", "1"]) == 2
 
 
+def test_settings_that_the_environment_gives_win_but_for_those_that_results_depend_on(spark: SparkSession) -> None:
+    parallelism = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+    assert (spark.conf.get(parallelism), spark_session.spark_defaults()[parallelism]) == ("3", "4")
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+@pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("master", "partitions"), merge_needs([("local[1]", 8)], [("local[1]", 8), ("local-cluster[1,1,1024]", 200)])
-)
+@pytest.mark.parametrize(("master", "partitions"), [("local[1]", 8), ("local-cluster[1,1,1024]", 200)])
 def test_settings_given_to_spark_submit_win_and_a_cluster_has_none_of_a_laptops(
     tmp_path: Path, master: str, partitions: int
 ) -> None:

@@ -98,9 +98,10 @@ def test_what_arrived_is_read_back_and_nothing_else(traffic: Traffic) -> None:
     assert any((row["initial_seq"] or 0) + row["recovered_bytes"] > 1 << 32 for row in found.streams)
 
 
-@pytest.mark.parametrize("first", merge_needs([0], range(0, 30, 6)))
+@pytest.mark.parametrize("first", merge_needs([0], range(0, 30, 3)))
 def test_the_truth_is_met_by_the_plain_loop_and_by_the_product(first: int) -> None:
-    assert differences(range(first, first + 6)) == []
+    """Of three nights, one is captured whole, one with losses, and one in part (`plain_replay.variant`)."""
+    assert differences(range(first, first + 3)) == []
 
 
 def test_every_verdict_comes_about(traffic: Traffic) -> None:
@@ -121,7 +122,10 @@ def test_every_verdict_comes_about(traffic: Traffic) -> None:
             state = row["before"] if row["accepted"] is False else [row["id"], row["no"]]
 
 
-@pytest.mark.parametrize("options", [{}, {"troubles": True}, {"loss": 0.01, "begins_s": 5}])
+OPTIONS = [{}, {"troubles": True}, {"loss": 0.01, "begins_s": 5}]
+
+
+@pytest.mark.parametrize("options", merge_needs(OPTIONS[:2], OPTIONS))
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark")
 def test_tshark_finds_nothing_wrong_below_msmq(options: dict[str, Any], tmp_path: Path) -> None:
     simulate(str(tmp_path), SEED, 300, file_bytes=1 << 40, **options)

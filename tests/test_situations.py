@@ -1,5 +1,6 @@
 """Situations that operators describe: what the console says of small captures of them, and what it must not say."""
 
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -7,11 +8,18 @@ import dpkt
 import pytest
 from warehouses import config
 
+from jobs.cli.command import Summary
 from jobs.cli.summary_text import for_people
 from jobs.commands import look
 
 CAPTURES = Path(__file__).parent / "captures" / "reports"
 _FIRST_LINES = 5
+
+
+@cache
+def summary(name: str) -> Summary:
+    """Returns what a look at one of the captures says."""
+    return look.run(config(Path(), CAPTURES / f"{name}.pcap"))
 
 
 class Said(NamedTuple):
@@ -76,7 +84,7 @@ HOW_SURE = {
 
 def test_the_first_line_says_from_where_to_where_since_when_and_where_to_go() -> None:
     for name in set(SITUATIONS) - {"answers_on_another_path"}:
-        first = look.run(config(Path(), CAPTURES / f"{name}.pcap"))["headline"].partition("\n")[0]
+        first = summary(name)["headline"].partition("\n")[0]
         assert "10.1.0.5" in first, name
         assert "Go to 10.1.0." in first or "Look on 10.1.0.20 whether" in first, name
         assert " UTC" in first, name
@@ -84,19 +92,18 @@ def test_the_first_line_says_from_where_to_where_since_when_and_where_to_go() ->
 
 @pytest.mark.parametrize("name", HOW_SURE)
 def test_how_sure_outcome_and_cause_are(name: str) -> None:
-    said = for_people(look.run(config(Path(), CAPTURES / f"{name}.pcap")))
+    said = for_people(summary(name))
     assert f"How sure: {HOW_SURE[name]}\n" in said
 
 
 def test_where_the_receiver_cannot_connect_the_sender_comes_first() -> None:
-    said = for_people(look.run(config(Path(), CAPTURES / "firewall_one_way.pcap")))
+    said = for_people(summary("firewall_one_way"))
     assert "What to do: Go to 10.1.0.5, the sender, and to 10.1.0.20, the receiver. " in said
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_the_first_lines_say_what_happened_where_and_what_to_do(name: str) -> None:
-    summary = look.run(config(Path(), CAPTURES / f"{name}.pcap"))
-    first = "\n".join(for_people(summary).splitlines()[:_FIRST_LINES])
+    first = "\n".join(for_people(summary(name)).splitlines()[:_FIRST_LINES])
     said = SITUATIONS[name]
     assert [words for words in said.must if words not in first] == []
     assert [words for words in said.must_not if words in first] == []

@@ -38,17 +38,24 @@ def newest(place: Path) -> Path:
     return log.entry(str(place), log.versions(str(place))[0])
 
 
-@pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A warehouse that two runs wrote without Spark: each a row of four tables. Nothing is due for a checkpoint."""
-    monkeypatch.setattr(delta_commits, "_CHECKPOINT_EVERY", 1000)
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse that two runs wrote without Spark: each a row of four tables."""
+    folder = tmp_path_factory.mktemp("written")
     for seed in range(2):
-        with publish_lock.hold(without_spark(tmp_path), 3600) as (held, lock):
+        with publish_lock.hold(without_spark(folder), 3600) as (held, lock):
             for table in (STREAM_GAPS, PACKETS, CAPTURES_TABLE, MESSAGES):
                 held.create(table)
                 held.append(table, any_rows(Random(seed), table, 1))
             lock.end_step()
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def small(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The warehouse, to be damaged. Nothing is due for a checkpoint."""
+    monkeypatch.setattr(delta_commits, "_CHECKPOINT_EVERY", 1000)
+    return Path(shutil.copytree(written, tmp_path / "tables"))
 
 
 def counts(warehouse: Path) -> dict[str, int]:

@@ -201,13 +201,12 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
         given = _reach_jvm(settings, output)
         if starts_jvm:
             settings |= _kept_private(given, remote)
-        else:
-            mine = settings if is_local(given.get("spark.master", "")) else spark_defaults("cluster.conf")
+        elif not is_local(given.get("spark.master", "")):
+            settings = spark_defaults("cluster.conf")
             if given.contains("spark.executor.extraJavaOptions"):  # with two collectors, executors would not start
-                mine.pop("spark.executor.defaultJavaOptions", None)
-            settings = {key: value for key, value in mine.items() if not given.contains(key)}
+                settings.pop("spark.executor.defaultJavaOptions", None)
         for key, value in settings.items():
-            builder = builder.config(key, value)
+            builder = builder.config(key, given.get(key, value))
         spark = builder.getOrCreate()
     except PySparkRuntimeError as error:
         failure = JobError(_why_not_started(spark_said()))
