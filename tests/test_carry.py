@@ -147,7 +147,7 @@ def test_what_is_no_packet_is_carried_over(
         monkeypatch.setattr(framing, "_WINDOW", 500)
     rng = random.Random(seed)
     ways = []
-    for flow in range(20):
+    for flow in range(30):
         data = b"".join(hostile(rng) for _ in range(1 + 2 * windowed))
         sent = conversation(rng, data, largest=rng.choice([50, 200]), opened=rng.random() < 0.7, closed=False)
         ways.append(frames(lost(rng, sent) if flow % 2 else sent, client=("10.0.0.1", 50_000 + flow)))
@@ -169,7 +169,7 @@ def test_connections_that_cannot_go_on_keep_their_rows(tmp_path: Path) -> None:
 
 
 def test_data_on_a_syn_whose_answer_is_of_the_next_night(tmp_path: Path) -> None:
-    """Connections of which all data, some or none was acknowledged, with so many records in the first night."""
+    """Which was acknowledged, in part or not at all; one to four records of a connection are in the first night."""
     (request, _), (response, _) = stream(random.Random(1), 8), stream(random.Random(2), 5)
     first, second = [], []
     for port, (acknowledged, many) in enumerate(product((700, 333, 0), range(1, 5)), 50_000):
