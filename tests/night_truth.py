@@ -255,8 +255,8 @@ def told(seed: int, story: str | None = None, **options: Any) -> Told:
     """Simulates a seed's whole night, or a morning with a story, and replays it."""
     if story is None:
         night, truth = simulated(seed, **WHOLE | options)
-        return Told(truth, night.replayed())
+        return Told(truth, night.replayed)
     with TemporaryDirectory() as name, mock.patch.object(demo, "STORIES", STORIES[story]):
         simulate(name, seed, 0, is_demo=True, **options)
         night, truth = read(Path(name))
-    return Told(truth, night.replayed())
+    return Told(truth, night.replayed)

@@ -94,12 +94,9 @@ class Night:
         """Returns the fate of each message by its key, by the second replayer."""
         return replayer.verdicts(self.tables, reading="conformant", scope="auto")
 
-    def replayed(self) -> Replayed:
-        """Returns what the product's replay finds in these tables; it runs once."""
-        return self._replayed
-
     @cached_property
-    def _replayed(self) -> Replayed:
+    def replayed(self) -> Replayed:
+        """Returns what the product's replay finds in these tables."""
         tables = Tables()
         captures = [with_times(row) | {"capture_id": str(at)} for at, row in enumerate(self.found.captures)]
         own = packets(self.found).drop_columns(["raw"]).to_pylist()
@@ -109,7 +106,7 @@ class Night:
     def fates_of_product(self) -> dict[Key, Fate]:
         """Returns the fate of each message by its key, by the product's replay."""
         placed = {own: key for key, own in self.own_keys.items()}
-        return {placed.get(key, key): fate for key, fate in fates(self.replayed().verdicts).items()}
+        return {placed.get(key, key): fate for key, fate in fates(self.replayed.verdicts).items()}
 
     def judged(self, given: Mapping[Key, Fate]) -> list[Row]:
         """Returns each message with the fate that `given` says, in replay order."""

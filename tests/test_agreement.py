@@ -80,13 +80,13 @@ def sources(tables: Tables) -> Sources[pl.DataFrame]:
 
 @pytest.fixture(scope="module")
 def replayed(sources: Sources[pl.DataFrame]) -> Replays:
-    """What the replay makes of the night, once for each mode."""
+    """The product's replay of the night, which runs once for each mode."""
     return cache(lambda reading, scope: replay(sources, reading=reading, scope=scope))
 
 
 @pytest.fixture(scope="module")
 def replayed_plainly(tables: Tables) -> PlainReplays:
-    """What the second replayer makes of the night, once for each mode."""
+    """The second replayer's verdicts of the night, which it computes once for each mode."""
     return cache(lambda reading, scope: verdicts(tables.rows, reading=reading, scope=scope))
 
 

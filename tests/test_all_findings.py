@@ -143,6 +143,6 @@ def test_nights_give_the_findings_and_incidents_of_the_second_computation(tmp_pa
     options: dict[str, Any] = {**variant(seed), **SITUATIONS[seed // 3 % len(SITUATIONS)]}
     simulate(str(tmp_path), seed, **options | ({"situations": True} if seed % 2 else {}))
     night = Night(sorted(tmp_path.glob(f"{CAPTURE_PREFIX}_*.pcap")))
-    tables = replayed_rows(night.replayed(), night)
+    tables = replayed_rows(night.replayed, night)
     assert list(differences(tables)) == []
     assert tables["findings"]

@@ -145,13 +145,13 @@ def test_no_shift_of_a_clock_that_nothing_compares_makes_another_victim(
     """A clone is on a tap of its own: whoever lost a message is that one by the true clocks, or unknown."""
     whole = tmp_path / "whole"
     simulate(str(whole), seed, 300, **NIGHT)
-    true = with_outcome(read(whole)[0].replayed().outcomes, lost=True)
+    true = with_outcome(read(whole)[0].replayed.outcomes, lost=True)
     clones = clones_in(whole)
     assert clones
     for seconds in shifts:
         taps = Path(shutil.copytree(whole, tmp_path / str(seconds)))
         split(taps, clones, seconds)
-        replayed = read(taps)[0].replayed()
+        replayed = read(taps)[0].replayed
         lost, unknown = (with_outcome(replayed.outcomes, lost=of) for of in (True, False))
         assert lost <= true, seconds
         assert true <= lost | unknown, seconds
@@ -160,7 +160,7 @@ def test_no_shift_of_a_clock_that_nothing_compares_makes_another_victim(
 def test_outcome_incident_and_machines_say_that_clocks_are_why(tmp_path: Path) -> None:
     simulate(str(tmp_path), 3, 300, **NIGHT)
     split(tmp_path, clones_in(tmp_path), 6)
-    replayed = read(tmp_path)[0].replayed()
+    replayed = read(tmp_path)[0].replayed
     of_two = replayed.outcomes.filter(pl.col("contenders") == 2)
     slots = of_two.select("scope_key", "tx_sequence_id", "tx_sequence_number").n_unique()
     assert of_two.height == 2 * slots > 0
@@ -180,5 +180,5 @@ def test_whichever_tap_comes_in_first_the_tables_are_the_same(tmp_path: Path, fi
     history = History()
     for capture in sorted(tmp_path.glob("*.pcap"), key=lambda one: first not in one.name):
         made = history.night(capture)
-    assert list(differences(made, history.replay(None)[0])) == []
+        assert list(differences(made, history.replay(None)[0])) == []
     assert made["outcomes"]["contenders"].max() == 2

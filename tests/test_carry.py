@@ -83,14 +83,13 @@ DAMAGE: dict[str, Damage] = {
 
 WAYS = [(damage, *way) for damage in DAMAGE for way in ((False, False), (True, False), (False, True))]
 """How frames are damaged, whether there is preframing, and whether captures are late."""
+OF_EACH_DAMAGE = [(at % 12, *way) for at, way in enumerate(WAYS) if at % 3 == at // 3 % 3]
+"""Each damage once, and the rest of the ways by turns, each with a seed."""
 
 
 @pytest.mark.parametrize(
     ("seed", "damage", "preframing", "late"),
-    merge_needs(
-        [(at % 12, *way) for at, way in enumerate(WAYS) if at % 3 == at // 3 % 3],
-        [(seed, *way) for seed in range(12) for way in WAYS],
-    ),
+    merge_needs(OF_EACH_DAMAGE, [(seed, *way) for seed in range(12) for way in WAYS]),
 )
 def test_nights_are_one_night(
     seed: int, damage: str, preframing: bool, late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -169,7 +168,7 @@ def test_connections_that_cannot_go_on_keep_their_rows(tmp_path: Path) -> None:
 
 
 def test_data_on_a_syn_whose_answer_is_of_the_next_night(tmp_path: Path) -> None:
-    """Which was acknowledged, in part or not at all; one to four records of a connection are in the first night."""
+    """The data are acknowledged wholly, in part or not at all; the first night has one to four of the records."""
     (request, _), (response, _) = stream(random.Random(1), 8), stream(random.Random(2), 5)
     first, second = [], []
     for port, (acknowledged, many) in enumerate(product((700, 333, 0), range(1, 5)), 50_000):

@@ -81,7 +81,7 @@ def test_a_firewall_that_draws_new_sequence_numbers_changes_no_verdict(tmp_path:
         simulate(str(tmp_path / name), seed, 200, form=name, **options)
     plainly, renumbered = (read(tmp_path / name)[0] for name in (Form.PLAIN, form))
     assert plain_copies.copies(renumbered.raw)
-    assert judged(renumbered.replayed()) == judged(plainly.replayed())
+    assert judged(renumbered.replayed) == judged(plainly.replayed)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_verdicts_of_both_ends_are_the_truth_and_lead_back_to_their_messages(folder: Path) -> None:
     night, truth = read(folder)
     assert difference(SEED, truth, night, night.fates_of_product()) is None
-    replayed = night.replayed()
+    replayed = night.replayed
     kept = ("stream_id", "stream_offset", "captured_ns", "captured_at", "capture_id", "last_frame", "message_id")
     messages, verdicts = (
         {tuple(row[name] for name in kept) for row in table.to_dicts()}
@@ -128,7 +128,7 @@ def test_a_message_after_a_step_back_had_no_time_to_be_acknowledged() -> None:
 
 def test_no_message_is_older_for_a_step_back_after_it(tmp_path: Path) -> None:
     simulate(str(tmp_path), 2, 600, bodies=(10, 200), ends_s=720, **CLOCK_STEP)
-    kinds = set(read(tmp_path)[0].replayed().findings["kind"])
+    kinds = set(read(tmp_path)[0].replayed.findings["kind"])
     assert FindingKind.CLOCK_STEPPED in kinds
     assert FindingKind.EXPIRED_ON_ARRIVAL not in kinds
 

@@ -137,6 +137,7 @@ def in_flight_then(engine: InProcess, at: datetime) -> set[str]:
 
 
 FEW_TIMES = [(-1, 2), (0, 3)]
+"""The demonstration and a day, asked at one time and at two."""
 
 
 @pytest.mark.parametrize(("seed", "parts"), merge_needs(FEW_TIMES, [*FEW_TIMES, *product(range(-1, 12), [8])]))

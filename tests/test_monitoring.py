@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from warehouses import LOSSES
 
 from jobs import main
 from jobs.cli import webhook
@@ -17,8 +18,6 @@ from jobs.cli.config import Config
 from jobs.cli.errors import UsageError
 from jobs.cli.metrics import METRICS, PREFIX, exposition
 
-LOSSES = Path(__file__).parent / "captures" / "reports" / "no_right_to_send.pcap"
-"""A small capture in which messages were lost."""
 DASHBOARD = Path(__file__).parents[1] / "conf" / "grafana" / "msmq-replay.json"
 _SAMPLE = re.compile(r'(\w+)(?:\{((?:\w+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?\d+(?:\.\d+)?)')
 HOSTILE = 'q"} 1\nmsmq_replay_lost_messages 0\\<!channel>```@here\x1b[2J'

@@ -84,4 +84,4 @@ def test_a_night_of_several_files_with_a_step_back_is_judged_by_the_truth(tmp_pa
     night, truth = read(tmp_path)
     assert len(night.found.captures) > 5
     assert difference(seed, truth, night, night.fates_of_product()) is None
-    assert FindingKind.CLOCK_STEPPED in set(night.replayed().findings["kind"])
+    assert FindingKind.CLOCK_STEPPED in set(night.replayed.findings["kind"])

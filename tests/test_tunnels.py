@@ -145,12 +145,13 @@ TOLD = dict.fromkeys(NAMES, "udp.port==8472,vxlan") | {
 
 @pytest.fixture(scope="module")
 def dissected(frames: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[str]]]:
-    """What Wireshark says of the frames in each form: headers, number and size of TCP; a form is an interface."""
+    """For each form, the headers, TCP sequence number and payload size that Wireshark finds in each of its frames."""
     file = tmp_path_factory.mktemp("forms") / "frames.pcapng"
     small = [frame for frame in frames if len(frame) <= LARGEST]
     found: dict[str, list[list[str]]] = {}
     for told, forms in groupby(sorted(NAMES, key=TOLD.__getitem__), TOLD.__getitem__):
         names = list(forms)
+        # One file has several forms, each captured at an interface of its own.
         interfaces = b"".join(interface(link=FORMS[form].link_type) for form in names)
         blocks = (enhanced(one, number=at) for at, form in enumerate(names) for one in in_form(form, small))
         file.write_bytes(section() + interfaces + b"".join(blocks))

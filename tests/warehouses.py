@@ -22,6 +22,8 @@ from udfs.capture import stores
 from udfs.frames.derivation import Frames
 
 CAPTURES = Path(__file__).parent / "captures"
+LOSSES = CAPTURES / "reports" / "no_right_to_send.pcap"
+"""A small capture in which messages were lost."""
 OF_CAPTURES = tuple(table for table in TABLES if table != RUNS)
 """The tables of which captures decide the rows."""
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 _WORTH_TASKS = 64 << 20
 """Bytes of captures from which on several tasks in each stage take less time than one."""
 _WORTH_TASKS_FOR_DELTA = 256 << 20
-"""The same where Spark writes the tables: most queries are then Delta's, of the few rows of logs."""
+"""Bytes from which on they do where Spark writes the tables: most queries are then Delta's, of logs with few rows."""
 _WORTH_COMPILING = 1 << 30
 """Bytes from which on compiling queries may save more time than it takes: most rows are only in Python's processes."""
 _WORTH_PROCESSES = 512 << 20
