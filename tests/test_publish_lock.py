@@ -156,6 +156,8 @@ class Run:
         self.point()
         return self.warehouse.commits.get(table.name, [])[::-1]
 
+    commits = commits_if_any
+
     def newest_entry(self, table: Table) -> tuple[int, None] | None:
         """Returns the table's newest version, as of a table that lies in no folder."""
         return next(((commit.version, None) for commit in self.commits_if_any(table)), None)

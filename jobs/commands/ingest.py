@@ -74,6 +74,8 @@ class New(NamedTuple):
 
     files: Mapping[str, Stamp]
     """Size and time of all of them."""
+    fits: bool
+    """Whether this process has the memory to read those that are new, by increments if need be."""
     increments: Sequence[Sequence[Row]]
     """Rows of the captures that are new, in the order of their times: each part fits in memory, if it can."""
     processes: Processes | None
@@ -98,7 +100,7 @@ def find_new(warehouse: Warehouse, config: Config, files: Sequence[str]) -> New:
         warn(f"ingest: {why}")
     if not captures:
         progress("ingest: nothing new")
-    return New(found, increments.increments(warehouse, config, captures), processes)
+    return New(found, fits, increments.increments(warehouse, config, captures), processes)
 
 
 def _read_otherwise(known: pl.DataFrame, config: Config) -> list[str]:

@@ -43,8 +43,10 @@ def _night(spark: SparkSession, config: Config, files: Mapping[str, Stamp]) -> t
             until_read.enter_context(new.processes or nullcontext())
             first, *others = new.increments or [()]
             at = ingest.take_in(held, config, new, first)
-            # If it is killed, a night that needs no tasks is begun again, which is cheaper.
-            end_step = lock.end_step if starting is None or others else lambda: None
+            # If it is killed, a night is begun again where that is cheaper than to record its steps: where it needs no
+            # tasks, and where Spark alone commits and the captures are few.
+            is_small = not others and (starting is not None or (held.needs_spark and new.fits))
+            end_step: Callable[[], None] = (lambda: None) if is_small else lock.end_step
             end_step()
         if starting:
             with step(STARTING, 2, _STEPS):

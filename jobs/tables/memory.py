@@ -26,10 +26,13 @@ class Memory:
         """Returns for how many other messages there is the memory: each takes a quarter of one that is judged."""
         return 4 * self.most_to_judge
 
+    def has_read(self, table: str, of: Sequence[str]) -> bool:
+        """Returns whether columns of the table were read from these files or this version."""
+        return table in self.columns and self.columns[table][0] == tuple(of)
+
     def read_columns(self, table: str, of: Sequence[str], schema: pa.Schema, read: ReadMore) -> pl.DataFrame:
         """Returns columns of the table, whose rows are those `of` these files or this version; reads what it lacks."""
-        known_of, found = self.columns.get(table, ((), pl.DataFrame()))
-        known = found if known_of == tuple(of) else pl.DataFrame()
+        known = self.columns[table][1] if self.has_read(table, of) else pl.DataFrame()
         missing = [schema.field(name) for name in schema.names if name not in known.columns]
         if missing:
             known = read(known, pa.schema(missing))

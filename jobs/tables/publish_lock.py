@@ -264,7 +264,7 @@ class PublishLock:
 
     def _read(self) -> tuple[int, LockState | None]:
         """Returns the newest version of `captures`, and the lock's state in it."""
-        commits = iter(self._warehouse.commits_if_any(CAPTURES))
+        commits = iter(self._warehouse.commits(CAPTURES))
         newest = next(commits)
         return newest.version, current_state(chain([newest], commits))
 
@@ -283,7 +283,7 @@ class PublishLock:
         state = replace(self._recorded, after=after, ended=ended)
         with suppress(ConflictError):
             self._warehouse.set_properties(CAPTURES, {PROPERTY: state.text}, by=_this_process())
-        newer = takewhile(lambda commit: commit.version > after, self._warehouse.commits_if_any(CAPTURES))
+        newer = takewhile(lambda commit: commit.version > after, self._warehouse.commits(CAPTURES))
         is_set = any(found.run == self.run for found in map(LockState.of, newer) if found and found.after == after)
         if is_set:
             self._renewed_at = began

@@ -34,6 +34,7 @@ from jobs.tables.declared import (
 from jobs.tables.gone import from_offsets
 from jobs.tables.layout import DECLARATION
 from jobs.tables.log import Commit
+from jobs.tables.memory import Memory
 from jobs.tables.running import Mark
 from jobs.tables.spark_rows import cast_columns, collect, nullable, with_columns_of
 from jobs.tables.warehouse import IS_DELETE, NewRows, Rows, Warehouse, columns_of
@@ -75,6 +76,8 @@ class ThroughSpark(Warehouse):
     needs_spark = _clusters = True
     known: dict[str, _Known] = field(default_factory=dict, repr=False, compare=False)
     """By the table's name; empty where no lock is held."""
+    rows_read: Memory = field(default_factory=lambda: Memory(0), repr=False, compare=False)
+    """What a run that has the publish lock has read of tables into this process."""
 
     @property
     def own_logs(self) -> Mapping[str, str]:
@@ -156,13 +159,19 @@ class ThroughSpark(Warehouse):
             names = dict.fromkeys((*known.columns, *others, *more.names))
             return collect(with_columns_of(table, self.read(table)).select(*names))
 
-        if self.local is None:
-            return read(pl.DataFrame(), schema)
-        version = "" if self.lock is None else str(self._look(table).version)
-        return self.local.read_columns(table.name, (version,), schema, read)
+        if self.lock is not None:
+            return self.rows_read.read_columns(table.name, self._version(table), schema, read)
+        if self.local is not None:
+            return self.local.read_columns(table.name, (), schema, read)
+        return read(pl.DataFrame(), schema)
+
+    def _version(self, table: Table) -> tuple[str]:
+        """Returns the version of which a run with the publish lock remembers what it has read."""
+        return (str(self._look(table).version),)
 
     def read_if_small(self, table: Table, most: int, *columns: str) -> pl.DataFrame | None:
-        if not self.is_new(table):
+        is_known = self.lock is not None and self.rows_read.has_read(table.name, self._version(table))
+        if not (is_known or self.is_new(table)):
             (detail,) = self.spark.sql(f"DESCRIBE DETAIL {self.name(table)}").collect()
             if detail["sizeInBytes"] > most:
                 return None
@@ -335,7 +344,10 @@ class ThroughSpark(Warehouse):
         return {row["version"]: Commit.of(row["version"], row["timestamp"], row.asDict()) for row in rows}
 
     def _look(self, table: Table) -> _Known:
-        """Returns what a run that has the publish lock knows of a table's history, after a look if need be."""
+        """Returns what a run that has the publish lock knows of a table's history, after a look if need be.
+
+        The version of a table that is not there is -1.
+        """
         known = self.known.get(table.name, _Known(-1, written=None, is_current=False))
         if known.is_current:
             return known
@@ -347,24 +359,24 @@ class ThroughSpark(Warehouse):
         return known
 
     def _newest_version(self, table: Table) -> int:
-        """Returns the newest version of a table that is there: Delta names it to who asks for one that is not.
+        """Returns the newest version of a table, which Delta names to who asks for one that is not there.
 
         That takes no job, but DESCRIBE HISTORY takes as long as a commit.
         """
         try:
             bool(self.spark.read.option("versionAsOf", _NO_VERSION).table(self.name(table)).schema)
-        except AnalysisException as error:
-            if (latest := (error.getMessageParameters() or {}).get("latest")) is not None:
+        except Exception as error:  # noqa: BLE001 - PySpark has no class for that of a folder that is not there
+            parameters = error.getMessageParameters() if isinstance(error, AnalysisException) else None
+            if (latest := (parameters or {}).get("latest")) is not None:
                 return int(latest)
-        return max(self._history(table, 1))
+        return max(self._history(table, 1)) if self.has(table) else -1
 
     def commits_if_any(self, table: Table) -> Iterable[Commit]:
-        return self.commits(table) if table.name in self.known or self.has(table) else ()
+        return self.commits(table) if self.lock is not None or self.has(table) else ()
 
     def newest_entry(self, table: Table) -> tuple[int, int | None] | None:
-        if table.name not in self.known and not self.has(table):
-            return None
-        return (self._newest_version(table) if self.lock is None else self._look(table).version), None
+        newest = self._newest_version(table) if self.lock is None else self._look(table).version
+        return None if newest < 0 else (newest, None)
 
     def forget(self, *tables: Table) -> None:
         for known in filter(None, (self.known.get(table.name) for table in tables)):
@@ -374,7 +386,7 @@ class ThroughSpark(Warehouse):
         return session_settings(self.spark, FOR_LOGS)
 
     def locked_by(self, lock: Guard) -> Self:
-        return replace(self, lock=lock, known={})
+        return replace(self, lock=lock, known={}, rows_read=Memory(0))
 
     def commit(self, table: Table, work: Callable[[], Any]) -> None:
         self._note_change(table)

@@ -102,7 +102,7 @@ def derives(
 def to_frame(rows: pa.Table) -> pl.DataFrame:
     """Returns the rows as a frame, in which a TxSequenceID is a UInt64, and times are of UTC in whatever session."""
     schema = pa.schema([pa.field(one.name, _framed(one.type)) for one in rows.schema])
-    frame = pl.from_arrow(rows.cast(schema))
+    frame = pl.from_arrow(rows if rows.schema.types == schema.types else rows.cast(schema))
     return frame if isinstance(frame, pl.DataFrame) else frame.to_frame()
 
 

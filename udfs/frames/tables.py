@@ -1,5 +1,7 @@
 """Gives frames the columns of a declared table."""
 
+from functools import lru_cache
+
 import polars as pl
 
 from schemas.table import RowType, Table
@@ -7,6 +9,7 @@ from udfs.frames.columns import null
 from udfs.frames.derivation import to_frame
 
 
+@lru_cache(maxsize=256)
 def schema_of(rows: RowType) -> pl.Schema:
     """Returns the columns of such rows, and their types in frames."""
     return to_frame(rows.empty_table()).schema
