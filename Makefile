@@ -38,10 +38,10 @@ checks:
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	nice -n 19 $(BIN)/pytest -m 'not spark and ($(TIER))' tests/test_[a-j]*.py  # the tests on Spark take longest
+	nice -n 19 $(BIN)/pytest -m 'not spark and ($(TIER))' tests/test_[a-l]*.py  # the tests on Spark take longest
 
 plain-tests:
-	nice -n 19 $(BIN)/pytest -m 'not spark and ($(TIER))' tests/test_[!a-j]*.py
+	nice -n 19 $(BIN)/pytest -m 'not spark and ($(TIER))' tests/test_[!a-l]*.py
 
 spark-tests:
 	$(BIN)/pytest -m 'spark and ($(TIER))' --durations 15

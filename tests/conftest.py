@@ -22,9 +22,9 @@ _BOTH_COMPILERS = (
     "-XX:TieredStopAtLevel=4 -XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000"
 )
-"""In the minutes that tests take, the second compiler repays what it costs; at Java's own thresholds, it would cost a
-third of the JVM's CPU time, and other tests run beside it."""
-_HEAP = f"--driver-memory 4g --driver-java-options '-Xms4g -Xmn1g {_BOTH_COMPILERS}'"
+"""In the hour that all tests take, the second compiler repays what it costs, but not in the minutes of a merge's; at
+Java's own thresholds, it would cost a third of the JVM's CPU time, and other tests run beside it."""
+_HEAP = "-Xms4g -Xmn1g"
 _GIVEN = "--conf spark.sql.sources.parallelPartitionDiscovery.parallelism=3"
 """The project has another value for it, and `test_session` asks which one wins."""
 _CONNECT = (
@@ -43,10 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """The session of a small night, but with two partitions, so that rows in the wrong one show."""
+    compilers = "" if "not slow" in pytestconfig.getoption("markexpr") else _BOTH_COMPILERS
+    heap = f"--driver-memory 4g --driver-java-options '{_HEAP} {compilers}'"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{_HEAP} {_GIVEN} {_FORGETTING} {_CONNECT} pyspark-shell")
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{heap} {_GIVEN} {_FORGETTING} {_CONNECT} pyspark-shell")
         session = open_session("tests", is_short=True)
     for key, value in {**FOR_FEW_ROWS, "spark.sql.shuffle.partitions": "2"}.items():
         session.conf.set(key, value)

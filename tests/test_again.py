@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import polars as pl
@@ -13,9 +14,8 @@ from pyspark.sql import SparkSession
 from tiers import seeds
 from warehouses import CAPTURES, all_rows, config
 
-from jobs.cli.command import Summary
 from jobs.cli.config import DEFAULTS
-from jobs.commands import nightly
+from jobs.commands import ingest, nightly
 from jobs.engines.in_process import InProcess
 from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.ingest import INTERNAL_CONNECTIONS
@@ -28,7 +28,7 @@ STATES = ("first_instance", "tails", "state")
 RING = [CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3)]
 
 
-def ingest(engine: InProcess, captures: Sequence[Path], again: Sequence[Path] = (), **options: Any) -> None:
+def read_in(engine: InProcess, captures: Sequence[Path], again: Sequence[Path] = (), **options: Any) -> None:
     """Reads captures into the tables of an engine."""
     named, given = [str(one) for one in again], options.get("options", DEFAULTS.ingest)
     new = flow.find_new_captures(engine, [str(one) for one in captures], given, named)
@@ -50,7 +50,7 @@ def fresh(nights: Sequence[Sequence[Path]], **options: Any) -> dict[str, list[st
     """Returns the tables of captures that were read once."""
     engine = InProcess()
     for night in nights:
-        ingest(engine, night, **options)
+        read_in(engine, night, **options)
     return tables(engine)
 
 
@@ -60,9 +60,9 @@ def test_what_some_captures_gave_is_replaced_by_the_same(seed: int, tmp_path: Pa
     captures = simulated(tmp_path, seed)
     nights, engine = cut(rng, captures), InProcess()
     for night in nights:
-        ingest(engine, night)
+        read_in(engine, night)
     again = rng.sample(captures, rng.randint(1, len(captures)))
-    ingest(engine, captures, again)
+    read_in(engine, captures, again)
     assert tables(engine) == fresh(nights)
 
 
@@ -72,10 +72,10 @@ def test_captures_of_which_nothing_was_read_are_read_and_the_other_way_round(see
     captures = simulated(tmp_path, seed)
     engine, some = InProcess(), set(rng.sample(captures, rng.randint(1, len(captures))))
     for capture in captures:
-        ingest(engine, [capture], options=ELSEWHERE if capture in some else DEFAULTS.ingest)
-    ingest(engine, captures, sorted(some))
+        read_in(engine, [capture], options=ELSEWHERE if capture in some else DEFAULTS.ingest)
+    read_in(engine, captures, sorted(some))
     assert tables(engine) == fresh([captures])
-    ingest(engine, captures, captures, options=ELSEWHERE)
+    read_in(engine, captures, captures, options=ELSEWHERE)
     assert tables(engine) == fresh([captures], options=ELSEWHERE)
 
 
@@ -87,8 +87,8 @@ def test_a_copy_of_a_capture_is_enough_to_read_it_again(tmp_path: Path, name: st
     for one in (copy, original):
         one.write_bytes(RING[0].read_bytes())
     engine = InProcess()
-    ingest(engine, [original, *RING[1:]])
-    ingest(engine, [original, *RING[1:], copy], [copy])
+    read_in(engine, [original, *RING[1:]])
+    read_in(engine, [original, *RING[1:], copy], [copy])
     assert sorted(engine.read(CAPTURES_TABLE)["uri"].to_list()) == sorted(map(str, [copy, *RING[1:]]))
 
 
@@ -98,20 +98,20 @@ def test_a_night_reads_again_what_it_is_told_to(
 ) -> None:
     """On a warehouse of which one capture was read with other ports; the next night has nothing to do."""
 
-    def night(*captures: Path, **options: Any) -> Summary:
-        return nightly.run(spark, config(tmp_path, *captures, in_memory_bytes=in_memory_bytes, **options))
+    def run(command: ModuleType, *captures: Path, **options: Any) -> None:
+        command.run(spark, config(tmp_path, *captures, in_memory_bytes=in_memory_bytes, **options))
 
-    night(RING[0])
-    night(RING[1], ports=[9999])
-    night(RING[2])
-    assert all_rows(tmp_path) != all_rows(branches)
+    run(ingest, RING[0])
+    run(ingest, RING[1], ports=[9999])
+    run(ingest, RING[2])
+    assert all_rows(tmp_path, INGESTED) != all_rows(branches, INGESTED)
     capsys.readouterr()
-    night(*RING)
+    run(ingest, *RING)
     assert "1 capture was read with --ports 9999, this run has 1801: nightly --again FILE" in capsys.readouterr().err
-    night(*RING, again=[str(RING[1])])
+    run(nightly, *RING, again=[str(RING[1])])
     assert "1 new captures, 1 of them read before" in capsys.readouterr().err
     assert all_rows(tmp_path) == all_rows(branches)
-    night(*RING)
+    run(nightly, *RING)
     said = capsys.readouterr().err
     assert "ingest: nothing new" in said
     assert "--again" not in said

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from random_nights import CLASSES, night
 from replay_tables import NULL, T0, Replayed, Tables, fates, plain, replay
 from replayer import Fate, Key, chosen, ends, scope_of, verdicts
-from tiers import seeds
+from tiers import merge_needs, seeds
 
 from jobs.engines.in_process import InProcess
 from jobs.engines.windows import add_states_in_memory, with_states
@@ -90,7 +90,7 @@ def replayed_plainly(tables: Tables) -> PlainReplays:
     return cache(lambda reading, scope: verdicts(tables.rows, reading=reading, scope=scope))
 
 
-@pytest.mark.parametrize(("reading", "scope"), MODES)
+@pytest.mark.parametrize(("reading", "scope"), merge_needs([USUAL, (Reading.LITERAL, Scope.QUEUE)], MODES))
 def test_two_computations_agree(
     tables: Tables, replayed: Replays, replayed_plainly: PlainReplays, reading: Reading, scope: Scope
 ) -> None:

@@ -263,6 +263,7 @@ def _last_sent() -> Callable[..., pl.DataFrame]:
     )
 
 
+@pytest.mark.slow
 def test_spark_does_with_rows_of_files_what_this_process_does(spark: SparkSession, tmp_path: Path) -> None:
     here = night(tmp_path / "night", situations=True)
     warehouse = InFolder(spark, str(tmp_path / "tables"))

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from tiers import merge_needs
 
@@ -55,12 +56,11 @@ def warehouse(
     spark.sql("DROP DATABASE gaps CASCADE")
 
 
-def with_each_warehouse(*of_calls: bool) -> list[Any]:
-    """Each kind of warehouse with each of two ways to call it; a merge needs the first one at a URI."""
+def with_each_warehouse(*of_calls: bool, at_uri: bool = True) -> list[Any]:
+    """Each kind of warehouse with each of two ways to call it; a merge needs the first one `at_uri`, if that."""
     cases = list(product(_KINDS, of_calls))
-    return merge_needs(
-        [case for case in cases if case[0] in _BY_THIS_PROCESS or case == ("at a URI", of_calls[0])], cases
-    )
+    of_spark = [("at a URI", of_calls[0])] if at_uri else []
+    return merge_needs([*of_spark, *(case for case in cases if case[0] in _BY_THIS_PROCESS)], cases)
 
 
 def gaps(**lengths: int) -> pl.DataFrame:
@@ -98,8 +98,10 @@ def test_a_run_knows_of_its_own_commits_and_of_others(warehouse: Warehouse) -> N
         run.append(STREAM_GAPS, gaps(d1=2))
         warehouse.append(STREAM_GAPS, gaps(e1=2))
 
-    warehouse.create(STREAM_GAPS)
     run = warehouse.locked_by(Held())
+    assert run.newest_entry(STREAM_GAPS) is None
+    assert list(run.commits_if_any(STREAM_GAPS)) == []
+    run.create(STREAM_GAPS)
     work: list[Callable[[], None]] = [
         lambda: run.append(STREAM_GAPS, gaps(a1=2)),
         lambda: run.merge(STREAM_GAPS, gaps(a1=3, b1=2)),
@@ -124,13 +126,19 @@ def test_a_run_knows_of_its_own_commits_and_of_others(warehouse: Warehouse) -> N
 
 
 @pytest.mark.parametrize(("warehouse", "on_spark"), with_each_warehouse(False, True), indirect=["warehouse"])
-def test_calls_leave_the_same_rows(spark: SparkSession, warehouse: Warehouse, *, on_spark: bool) -> None:
+def test_calls_leave_the_same_rows(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path, *, on_spark: bool
+) -> None:
+    """As delta-rs reads them."""
     give: Callable[[pl.DataFrame], Rows] = (lambda rows: to_spark(spark, rows)) if on_spark else lambda rows: rows
 
     def stands(**lengths: int) -> None:
-        assert warehouse.read_local(STREAM_GAPS).sort(STREAM_GAPS.key).equals(gaps(**lengths))
+        found = pl.DataFrame(DeltaTable(str(place / STREAM_GAPS.name)).to_pyarrow_table())
+        assert found.sort(STREAM_GAPS.key).equals(gaps(**lengths))
 
+    place = tmp_path / "gaps.db" if isinstance(warehouse, InCatalog) else tmp_path
     assert not warehouse.has(STREAM_GAPS)
+    assert warehouse.newest_entry(STREAM_GAPS) is None
     assert warehouse.count(STREAM_GAPS) == 0
     warehouse.create(STREAM_GAPS)
     assert warehouse.properties(STREAM_GAPS)[DECLARATION] == STREAM_GAPS.fingerprint
@@ -153,7 +161,8 @@ def test_calls_leave_the_same_rows(spark: SparkSession, warehouse: Warehouse, *,
     stands(e1=6)
     warehouse.restore(STREAM_GAPS, version)
     stands(a1=1, a5=1, b1=1)
-    assert collect(warehouse.read(STREAM_GAPS)).sort(STREAM_GAPS.key).equals(gaps(a1=1, a5=1, b1=1))
+    for read in (warehouse.read_local(STREAM_GAPS), collect(warehouse.read(STREAM_GAPS))):
+        assert read.sort(STREAM_GAPS.key).equals(gaps(a1=1, a5=1, b1=1))
     assert warehouse.count(STREAM_GAPS) == 3
     assert warehouse.versions([STREAM_GAPS])[STREAM_GAPS.name] > version
 
@@ -186,7 +195,9 @@ def test_rows_from_an_offset_on_are_replaced_and_others_are_inserted_if_they_are
     assert warehouse.read_local(STREAM_GAPS).sort(STREAM_GAPS.key).equals(gaps(a1=1, a5=4, c1=4, d1=1))
 
 
-@pytest.mark.parametrize(("warehouse", "landed"), with_each_warehouse(True, False), indirect=["warehouse"])
+@pytest.mark.parametrize(
+    ("warehouse", "landed"), with_each_warehouse(True, False, at_uri=False), indirect=["warehouse"]
+)
 def test_rows_are_replaced_once_where_a_commit_is_in_doubt(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *, landed: bool
 ) -> None:
@@ -227,6 +238,29 @@ def test_a_table_that_is_held_in_memory_is_read_by_two_queries_at_most(
         assert warehouse.read_local(wide, "stream_offset").sum().rows() == [(3,)]
     assert read == [["length"], ["length", *(name for name in STREAM_GAPS.names if name != "length")]]
     assert warehouse.read_local(wide, "raw")["raw"].to_list() == [b"1", b"1"]
+
+
+def test_a_run_reads_a_small_table_once_until_it_is_written_to(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note(rows: DataFrame) -> pl.DataFrame:
+        read.append(rows.columns)
+        return collect(rows)
+
+    read = list[list[str]]()
+    monkeypatch.setattr(through_spark, "collect", note)
+    run = ThroughSpark(spark, f"file://{tmp_path}").locked_by(Held())
+    run.create(STREAM_GAPS)
+    run.append(STREAM_GAPS, gaps(a1=1))
+    for held in (run, replace(run, local=Memory(1))):
+        for _ in range(2):
+            assert held.read_local(STREAM_GAPS).equals(gaps(a1=1))
+            assert run.read_if_small(STREAM_GAPS, 1) is not None, "it is known, so nobody asks for its size"
+    assert len(read) == 1
+    run.append(STREAM_GAPS, gaps(b1=1))
+    assert run.read_if_small(STREAM_GAPS, 1) is None
+    assert run.read_local(STREAM_GAPS).height == 2
+    assert len(read) == 2
 
 
 def test_rows_are_appended_once_if_the_answer_is_lost(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from pipeline import index_captures, look
+from tiers import merge_needs
 from wiretap import BILLION, NEW_YEAR, Record, Sent, conversation, enhanced, interface, msmq, pcap, section
 
 from udfs.capture.clocks import Clocks, behind_at
@@ -161,7 +162,7 @@ def by_names(sent: list[tuple[Sent, int]]) -> bytes:
     return pcap([Record(one.frame(), time * 1000) for name in sorted(parts) for one, time in parts[name]])
 
 
-@pytest.mark.parametrize("form", [in_sections, in_turns, appended, by_names])
+@pytest.mark.parametrize("form", merge_needs([in_turns, by_names], [in_sections, in_turns, appended, by_names]))
 def test_files_of_several_clocks_are_read_as_one_in_order_however_they_are_split(
     form: Callable[[list[tuple[Sent, int]]], bytes], tmp_path: Path
 ) -> None:

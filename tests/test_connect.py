@@ -67,6 +67,7 @@ def command_over_connect(spark: SparkSession, warehouse: Path, command: str, *op
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.slow
 def test_captures_are_ingested_over_spark_connect(
     spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path
 ) -> None:

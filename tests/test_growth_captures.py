@@ -8,7 +8,6 @@ import pytest
 from growth import assert_linear, peak_bytes
 from pipeline import Row, index_captures
 from test_files import zstd
-from tiers import merge_needs
 from wiretap import Record, block, enhanced, interface, pcap_header, pcap_record, section
 
 from jobs.cli import capture_listing
@@ -54,6 +53,7 @@ def content_length(path: Path, kind: Compression) -> int:
     return sum(map(len, iter(lambda: source.read(MIB), b"")))
 
 
+@pytest.mark.slow
 def test_what_is_kept_of_interfaces_where_splits_begin_is_bounded(tmp_path: Path) -> None:
     """At most 1.2 MB a split: a section has 16,384 interfaces, of at most 73 characters each."""
     path = written(tmp_path / "capture", section() + interface(resolution=255) * 70_000)
@@ -62,7 +62,8 @@ def test_what_is_kept_of_interfaces_where_splits_begin_is_bounded(tmp_path: Path
     assert len(Cursor.from_json(row["cursors"][-1]).interfaces) == 16_384
 
 
-@pytest.mark.parametrize("interfaces", merge_needs([0], [0, 30]))
+@pytest.mark.slow
+@pytest.mark.parametrize("interfaces", [0, 30])
 def test_blocks_of_pcapng_are_read_in_linear_time_and_memory(interfaces: int, tmp_path: Path) -> None:
     """With one row for each fault and two of counts, as nobody knows what the frames hold.
 
@@ -82,7 +83,7 @@ def test_blocks_of_pcapng_are_read_in_linear_time_and_memory(interfaces: int, tm
 @pytest.mark.parametrize(
     ("kind", "part"),
     [
-        pytest.param(Compression.GZIP, gzip.compress(b""), id="empty gzip members"),
+        pytest.param(Compression.GZIP, gzip.compress(b""), id="empty gzip members", marks=pytest.mark.slow),
         pytest.param(Compression.GZIP, gzip.compress(b"x" * 99), id="gzip members", marks=pytest.mark.slow),
         pytest.param(Compression.ZSTD, zstd(b"x"), id="zstd frames"),
     ],
@@ -100,6 +101,7 @@ def bombs(folder: Path, n: int) -> list[Path]:
     return [written(folder / str(number), data + number.to_bytes(4)) for number in range(n)]
 
 
+@pytest.mark.slow
 def test_many_small_bombs_are_read_and_counted_in_proportion_to_their_files(tmp_path: Path) -> None:
     """Each one of these ends at 1 MiB, because 250 times its size is less."""
     small, large = assert_linear(

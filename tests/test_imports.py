@@ -40,7 +40,6 @@ def test_a_hidden_package_is_named(tmp_path: Path, name: str) -> None:
 
 def test_spark_that_is_not_installed_is_named(tmp_path: Path) -> None:
     """What needs no Spark does without."""
-    assert start(tmp_path, WITHOUT_SPARK).returncode == 0
     assert start(tmp_path, WITHOUT_SPARK, "nightly", "--help").returncode == 0
     started = start(tmp_path, WITHOUT_SPARK, "nightly", "--captures", "a.pcap", "--warehouse", "tables")
     assert started.returncode == 1

@@ -78,6 +78,7 @@ def test_a_summary_has_names_beside_the_originals() -> None:
     assert named["lost_by"] == [row | {"sender_name": "NYC-01", "queue_name": ""}]
 
 
+@pytest.mark.slow
 def test_both_engines_list_machines_and_queues_with_their_names(spark: SparkSession, tmp_path: Path) -> None:
     """Each that another table names has a row; a queue's name is found in any case, with letters of any alphabet."""
     simulate(str(tmp_path), 1, 60, situations=True)

@@ -77,7 +77,8 @@ def test_the_literal_reading_judges_arrivals_and_tells_nothing_else(
     assert found == [(None, None, None, verdicts.total())]
 
 
-@pytest.mark.parametrize("most", [pytest.param(0, marks=pytest.mark.slow, id="in tasks"), 1_000_000])
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [pytest.param(0, id="in tasks"), 1_000_000])
 def test_few_captures_and_messages_are_processed_here_though_the_warehouse_is_large(
     spark: SparkSession, branches: Path, tmp_path: Path, most: int
 ) -> None:

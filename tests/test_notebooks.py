@@ -41,6 +41,12 @@ def weeks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     return warehouse
 
 
+@pytest.fixture(scope="module")
+def trends(weeks: Path) -> "Shown":
+    """What the notebook of all sites shows of them."""
+    return shown_by("fleet_trends", weeks, names_file=f"{weeks}/names.csv")
+
+
 def cells(notebook: str) -> list[str]:
     """The cells that hold code; the others are Markdown, for which nothing has to be run."""
     header, *parts = _CELL.split((NOTEBOOKS / f"{notebook}.py").read_text())
@@ -184,7 +190,8 @@ def test_widgets_choose_tables_and_period(spark: SparkSession, weeks: Path) -> N
 
 def test_one_session_is_shown_message_by_message(weeks: Path) -> None:
     shown = shown_by("one_session", weeks, names_file=f"{weeks}/names.csv")
-    worst, became, incidents, findings, arrivals, latency, streams, holes, quarantine, captures, _ = shown
+    worst, became, incidents, findings, arrivals, latency, streams, holes, quarantine, captures, decoded = shown
+    assert all(row["packet"]["decodes"] for row in decoded)
     assert [row["sender_name"] for row in worst] == NAMED[:1]
     assert became[0]["outcome"] == "displaced"
     assert {row["outcome"] for row in incidents} == {"lost"}
@@ -222,6 +229,7 @@ def test_one_session_is_shown_message_by_message(weeks: Path) -> None:
     assert {row["stage"] for row in quarantine} <= {"framing"}
 
 
+@pytest.mark.slow
 def test_one_packet_is_decoded_in_sql(demo: Path) -> None:
     *_, (decoded,) = shown_by("one_session", demo)
     assert decoded["packet"]["decodes"]
@@ -229,10 +237,9 @@ def test_one_packet_is_decoded_in_sql(demo: Path) -> None:
     assert decoded["transaction_header"]["tx_sequence_number"] == 1
 
 
-def test_trends_are_shown_by_day_and_week(weeks: Path) -> None:
-    shown = shown_by("fleet_trends", weeks, names_file=f"{weeks}/names.csv")
-    incidents, days, findings, senders, latency, coverage = shown
-    ((good, bad, times),) = (figure.axes for figure in shown.figures)
+def test_trends_are_shown_by_day_and_week(weeks: Path, trends: "Shown") -> None:
+    incidents, days, findings, senders, latency, coverage = trends
+    ((good, bad, times),) = (figure.axes for figure in trends.figures)
     each_day = of_messages(weeks, "day")
     assert len(each_day) >= 17
     assert_shows(good, bad, each_day)
@@ -261,11 +268,10 @@ def test_trends_are_shown_by_day_and_week(weeks: Path) -> None:
     assert [{name: row[name] for name in ("day", "arrivals")} for row in days] == as_told(arrivals)
 
 
-def test_days_are_utc_whatever_zone_the_session_has(spark: SparkSession, weeks: Path) -> None:
+def test_days_are_utc_whatever_zone_the_session_has(spark: SparkSession, weeks: Path, trends: "Shown") -> None:
     zone = spark.conf.get("spark.sql.session.timeZone")
-    in_utc = shown_by("fleet_trends", weeks)
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Kiritimati")
     try:
-        assert shown_by("fleet_trends", weeks) == in_utc
+        assert shown_by("fleet_trends", weeks, names_file=f"{weeks}/names.csv") == trends
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone or "UTC")

@@ -211,7 +211,7 @@ HOUR = 3_600
         pytest.param([(0, 0.4, 0), (0.4, 1, -HOUR)], True, marks=pytest.mark.slow),
         pytest.param([(0, 0.4, 0), (0.4, 0.41, HOUR), (0.41, 1, 0)], True, marks=pytest.mark.slow),
         ([(0, 0.1, 0), (0.1, 0.8, HOUR), (0.8, 1, 0)], True),
-        ([(0, 0.45, 0), (0.45, 1, -HOUR)], False),
+        pytest.param([(0, 0.45, 0), (0.45, 1, -HOUR)], False, marks=pytest.mark.slow),
     ],
 )
 def test_a_clock_that_is_set_by_an_hour_changes_no_fate(

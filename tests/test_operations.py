@@ -148,6 +148,7 @@ def test_a_night_killed_again_and_again_ends_as_if_it_never_had_been(
     assert all_rows(warehouse) == all_rows(branches)
 
 
+@pytest.mark.slow
 def test_repair_leaves_nothing_of_a_killed_run_whose_captures_are_gone(
     spark: SparkSession, warehouse: Path, first_night: Path
 ) -> None:
@@ -410,5 +411,7 @@ def test_tables_can_be_registered_in_a_catalog(spark: SparkSession, schema: str)
     assert history.schema["outcome"].metadata["comment"].startswith("What became of it")
     outcomes = {row["outcome"]: row["count"] for row in history.groupBy("outcome").count().collect()}
     assert outcomes["delivered"] == summary["outcomes"]["delivered"]
+    locks = [row["operation"] for row in spark.sql(f"DESCRIBE HISTORY {schema}.captures").collect()]
+    assert locks.count(log.SET_PROPERTIES) == 4, "two runs take the lock and free it, and record no steps"
     assert maintain.run(spark, night)["rows_new"] == {}
     assert replay.run(spark, replace(night, reading="literal")) != summary

@@ -281,7 +281,7 @@ def test_a_saved_list_holds_nothing_that_a_spreadsheet_takes_for_a_formula(
     assert all(row["label"].startswith("'=South order ") for row in rows if row["label"])
 
 
-@pytest.mark.parametrize("wanted", [{}, {"queue": "stock"}])
+@pytest.mark.parametrize("wanted", merge_needs([{"queue": "stock"}], [{}, {"queue": "stock"}]))
 def test_on_a_phone_nothing_is_cut_off_and_what_is_not_chosen_is_not_seen(
     browser: Browser, file: Path, wanted: dict[str, str]
 ) -> None:

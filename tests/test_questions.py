@@ -19,6 +19,7 @@ from warehouses import config, in_duckdb, looked_at, new_session, rows, without_
 from weeks import write_nights
 
 from jobs.simulator import simulate
+from jobs.tables.spark_rows import to_spark
 from schemas.incidents import WORST_FIRST
 from schemas.table import Table
 from schemas.tables import TABLES
@@ -138,10 +139,10 @@ def plain(value: Any) -> Any:
 
 
 def in_spark(spark: SparkSession, warehouse: Path) -> SparkSession:
-    """A session that knows the tables by their names, and reads each of them from its files once."""
-    own = new_session(spark)
+    """A session that knows the tables by their names; to read their files is a matter of other tests."""
+    own, tables = new_session(spark), without_spark(warehouse)
     for table in TABLES:
-        own.read.format("delta").load(str(warehouse / table.name)).cache().createOrReplaceTempView(table.name)
+        to_spark(own, tables.read_local(table)).createOrReplaceTempView(table.name)
     return own
 
 

@@ -4,7 +4,7 @@ import random
 import struct
 import tracemalloc
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Literal, NamedTuple
 
 import pytest
@@ -439,10 +439,13 @@ HOSTILE = {
     "packets of no interface": ("pcapng", enhanced(b"", number=9**9) * ((1 << 20) // 32)),
     "small blocks and a lie": ("pcapng", (block(5, b"") * 3 + WORD(6) * 3) * ((1 << 19) // 48)),
 }
+OF_A_MERGE = ("every word a length that leads on", "only lies", "nested blocks", "small blocks and a lie")
 
 
-@pytest.mark.parametrize("what", HOSTILE)
-@pytest.mark.parametrize("size", merge_needs([1 << 16], [1 << 16, 8 << 20]))
+@pytest.mark.parametrize(
+    ("what", "size"),
+    merge_needs([(what, 1 << 16) for what in OF_A_MERGE], product(HOSTILE, (1 << 16, 8 << 20))),
+)
 def test_time_is_linear(what: str, size: int) -> None:
     styles, hostile = HOSTILE[what]
     for style in styles.split():

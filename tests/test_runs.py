@@ -46,7 +46,7 @@ def reader(tmp_path: Path) -> Iterator[set[Moment]]:
     seen, is_done = set[Moment](), Event()
 
     def read() -> None:
-        while not is_done.wait(0.05):
+        while not is_done.wait(0.2):
             if (tmp_path / RUNS.name / "_delta_log").exists() and (found := runs(tmp_path)):
                 seen.add(moment(tmp_path, found[-1]))
 
@@ -77,6 +77,7 @@ def test_the_versions_of_a_run_are_one_moment(spark: SparkSession, tmp_path: Pat
     assert json.loads(found[0]["options"]).keys() == {"captures", "fail_on", "warehouse"}
 
 
+@pytest.mark.slow
 def test_a_copy_that_was_made_while_a_run_wrote_is_put_right_by_repair(spark: SparkSession, tmp_path: Path) -> None:
     """It has captures of a step that was not ended: they are read again."""
     made, copied, settle = tmp_path / "made", tmp_path / "copied", delta_commits._settle

@@ -22,7 +22,7 @@ from schemas.replay import FindingKind as K
 of_night = cache(told)
 
 
-@pytest.mark.parametrize("seed", seeds([1, 5], range(2 * len(SITUATIONS))))
+@pytest.mark.parametrize("seed", seeds([1], range(2 * len(SITUATIONS))))
 def test_outcomes_are_the_truth(seed: int) -> None:
     night = of_night(seed, **SITUATIONS[seed % len(SITUATIONS)])
     assert list(night.wrong_outcomes()) == []

@@ -89,7 +89,7 @@ def test_a_warehouse_of_an_earlier_layout_goes_on_as_if_this_version_had_made_it
 @pytest.mark.parametrize(
     "kills",
     [
-        pytest.param(KILLS[:2], id="as it upgrades"),
+        pytest.param(KILLS[:2], id="as it upgrades", marks=pytest.mark.slow),
         pytest.param(KILLS, id="again and again", marks=pytest.mark.slow),
     ],
 )

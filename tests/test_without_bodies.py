@@ -43,6 +43,7 @@ def nested(n: int) -> bytes:
     return b"".join([*parts, properties])
 
 
+@pytest.mark.slow
 def test_packets_in_packets_are_looked_at_in_linear_time_and_memory() -> None:
     """However far from its beginning the body of each is."""
     runs = drop_bodies(nested(3), (), synchronized=True)
@@ -191,7 +192,8 @@ def test_a_body_of_which_a_part_was_dropped_is_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("in_memory_bytes", [pytest.param(0, marks=pytest.mark.slow), 1 << 25])
+@pytest.mark.slow
+@pytest.mark.parametrize("in_memory_bytes", [0, 1 << 25])
 def test_no_file_of_a_warehouse_holds_a_piece_of_a_body(
     spark: SparkSession, in_memory_bytes: int, tmp_path: Path
 ) -> None:

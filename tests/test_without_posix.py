@@ -61,6 +61,7 @@ def test_look_says_the_same_without_what_only_posix_has(
     assert printed.startswith("10 messages were lost")
 
 
+@pytest.mark.slow
 def test_lists_for_the_back_office_and_a_console_of_few_characters(tmp_path: Path) -> None:
     names = tmp_path / "names.toml"
     names.write_text('[queue_managers]\n"10.1.0.20" = "Łódź → 東京"\n', encoding="utf-8")

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tiers import merge_needs
 
 import msmq_replay
 from jobs.cli import command
@@ -129,7 +130,7 @@ def test_captures_that_cannot_be_written_are_a_sentence(tmp_path: Path, capsys: 
         assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", merge_needs([signal.SIGTERM], [signal.SIGINT, signal.SIGTERM]))
 def test_a_run_that_is_interrupted_prints_no_traceback(tmp_path: Path, number: int) -> None:
     command = [sys.executable, "-m", "jobs.main", "simulate", "--out", str(tmp_path / "out"), "--messages", "1000000"]
     heeded = partial(signal.signal, signal.SIGINT, signal.default_int_handler)  # as the tests may be told to ignore it
