@@ -173,7 +173,8 @@ def test_outcome_incident_and_machines_say_that_clocks_are_why(tmp_path: Path) -
     assert replayed.internal_tallies.is_empty()  # another capture may compare them: the next night judges all
 
 
-@pytest.mark.parametrize("first", merge_needs(["clone"], ["rest", "clone"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["rest", "clone"])
 def test_whichever_tap_comes_in_first_the_tables_are_the_same(tmp_path: Path, first: str) -> None:
     simulate(str(tmp_path), 3, 250, **NIGHT)
     split(tmp_path, clones_in(tmp_path), -6)

@@ -259,6 +259,7 @@ def test_fault_87_what_is_out_of_reach_is_handed_on(
     assert found.found == unsplit.found
 
 
+@pytest.mark.slow
 def test_what_comes_too_late_does_not_depend_on_splits(capture: Path) -> None:
     """In a window narrower than the disorder, segments are missing, the same ones in every split."""
     narrow = replace(WITHOUT_BODIES, window_bytes=30_000)

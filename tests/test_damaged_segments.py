@@ -78,6 +78,7 @@ def test_a_resend_whose_first_arrival_is_damaged_is_no_other_message(
     assert told(derived(tmp_path / "*.pcap")) != told(night.tables)
 
 
+@pytest.mark.slow
 def test_a_night_after_the_damaged_one_mends_it(night: Night, tmp_path: Path) -> None:
     damage_a_resend(night, tmp_path)
     nights, captures = History(), sorted(tmp_path.glob("*.pcap"))

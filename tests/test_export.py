@@ -197,6 +197,7 @@ def test_wrong_use_is_said(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_folder_needs_no_java(warehouse: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "jobs.export", "--warehouse", str(warehouse), "--since", "all"],

@@ -75,6 +75,7 @@ def with_copies_named(sources: dict[str, pl.DataFrame]) -> pl.DataFrame:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds([3], range(12)))
 def test_a_statement_in_sql_tells_the_same_after_each_night(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)

@@ -268,6 +268,7 @@ def test_trends_are_shown_by_day_and_week(weeks: Path, trends: "Shown") -> None:
     assert [{name: row[name] for name in ("day", "arrivals")} for row in days] == as_told(arrivals)
 
 
+@pytest.mark.slow
 def test_days_are_utc_whatever_zone_the_session_has(spark: SparkSession, weeks: Path, trends: "Shown") -> None:
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Kiritimati")

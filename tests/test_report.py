@@ -12,7 +12,6 @@ from deltalake import DeltaTable, write_deltalake
 from pages import LISTED, ORDERS, Tables, limited_report, names_of, said
 from pages import report as page_of
 from pyspark.sql import SparkSession
-from tiers import merge_needs
 from warehouses import config
 from weeks import write_empty, write_nights
 
@@ -28,7 +27,8 @@ from jobs.tables.places import open_warehouse
 from udfs.report.rows import Row
 
 
-@pytest.mark.parametrize("of_one", merge_needs([False], [False, True]))
+@pytest.mark.slow
+@pytest.mark.parametrize("of_one", [False, True])
 def test_tasks_of_spark_make_the_same_page(spark: SparkSession, tmp_path: Path, *, of_one: bool) -> None:
     write_nights(tmp_path, 2)
     chosen: dict[str, Any] = {}

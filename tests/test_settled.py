@@ -40,6 +40,7 @@ def test_sources_that_change_in_any_way_make_the_tables_of_one_replay(seed: int)
     assert list(of_rows(seed)) == []
 
 
+@pytest.mark.slow
 def test_a_night_judges_what_it_brought(tmp_path: Path) -> None:
     """And what is open: the last sequence of each scope that goes on."""
     simulate(str(tmp_path), 3, 2_000, bodies=(10, 20), disorder=0, file_bytes=40_000)

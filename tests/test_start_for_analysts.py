@@ -66,6 +66,7 @@ def two_nights(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     return warehouse
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [pytest.param(block, id=engine(block)) for block in NIGHTS])
 def test_what_became_of_messages_since_the_night_before(
     block: str, asked_of: Callable[[str], None], two_nights: Path, capfd: pytest.CaptureFixture[str]
