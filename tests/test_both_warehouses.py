@@ -57,10 +57,26 @@ def warehouse(
 
 
 def with_each_warehouse(*of_calls: bool, at_uri: bool = True) -> list[Any]:
-    """Each kind of warehouse with each of two ways to call it; a merge needs the first one `at_uri`, if that."""
+    """Each kind of warehouse with each of two ways to call it.
+
+    A merge needs both ways where this process commits and, if `at_uri`, the first one at a URI.
+    """
     cases = list(product(_KINDS, of_calls))
     of_spark = [("at a URI", of_calls[0])] if at_uri else []
     return merge_needs([*of_spark, *(case for case in cases if case[0] in _BY_THIS_PROCESS)], cases)
+
+
+@pytest.fixture
+def collected(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The columns of each query whose rows tables through Spark bring into this process."""
+    found = list[list[str]]()
+
+    def note(rows: DataFrame) -> pl.DataFrame:
+        found.append(rows.columns)
+        return collect(rows)
+
+    monkeypatch.setattr(through_spark, "collect", note)
+    return found
 
 
 def gaps(**lengths: int) -> pl.DataFrame:
@@ -219,36 +235,24 @@ def test_rows_are_replaced_once_where_a_commit_is_in_doubt(
 
 
 def test_a_table_that_is_held_in_memory_is_read_by_two_queries_at_most(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, collected: list[list[str]]
 ) -> None:
     """The second one reads all columns but those with bytes, which are large."""
     wide = replace(STREAM_GAPS, columns=(*STREAM_GAPS.columns, Column("raw", BINARY, "Bytes.")))
-    warehouse, read = replace(ThroughSpark(spark, f"file://{tmp_path}"), local=Memory(1)), list[list[str]]()
-
-    def note(rows: DataFrame) -> pl.DataFrame:
-        read.append(rows.columns)
-        return collect(rows)
-
-    monkeypatch.setattr(through_spark, "collect", note)
+    warehouse = replace(ThroughSpark(spark, f"file://{tmp_path}"), local=Memory(1))
     warehouse.create(wide)
     warehouse.append(wide, gaps(a1=1, b2=3).with_columns(raw=pl.lit(b"1")))
     assert warehouse.read_local(wide, "length").sum().rows() == [(4,)]
     for _ in range(2):
         assert sorted(warehouse.read_local(wide, "stream_id", "length").rows()) == [("a", 1), ("b", 3)]
         assert warehouse.read_local(wide, "stream_offset").sum().rows() == [(3,)]
-    assert read == [["length"], ["length", *(name for name in STREAM_GAPS.names if name != "length")]]
+    assert collected == [["length"], ["length", *(name for name in STREAM_GAPS.names if name != "length")]]
     assert warehouse.read_local(wide, "raw")["raw"].to_list() == [b"1", b"1"]
 
 
 def test_a_run_reads_a_small_table_once_until_it_is_written_to(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, collected: list[list[str]]
 ) -> None:
-    def note(rows: DataFrame) -> pl.DataFrame:
-        read.append(rows.columns)
-        return collect(rows)
-
-    read = list[list[str]]()
-    monkeypatch.setattr(through_spark, "collect", note)
     run = ThroughSpark(spark, f"file://{tmp_path}").locked_by(Held())
     run.create(STREAM_GAPS)
     run.append(STREAM_GAPS, gaps(a1=1))
@@ -256,11 +260,11 @@ def test_a_run_reads_a_small_table_once_until_it_is_written_to(
         for _ in range(2):
             assert held.read_local(STREAM_GAPS).equals(gaps(a1=1))
             assert run.read_if_small(STREAM_GAPS, 1) is not None, "it is known, so nobody asks for its size"
-    assert len(read) == 1
+    assert len(collected) == 1
     run.append(STREAM_GAPS, gaps(b1=1))
     assert run.read_if_small(STREAM_GAPS, 1) is None
     assert run.read_local(STREAM_GAPS).height == 2
-    assert len(read) == 2
+    assert len(collected) == 2
 
 
 def test_rows_are_appended_once_if_the_answer_is_lost(

@@ -43,7 +43,7 @@ def weeks(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def trends(weeks: Path) -> "Shown":
-    """What the notebook of all sites shows of them."""
+    """What the notebook `fleet_trends` shows of the seventeen nights."""
     return shown_by("fleet_trends", weeks, names_file=f"{weeks}/names.csv")
 
 

@@ -159,7 +159,7 @@ def test_rows_of_which_no_state_of_the_lock_is_known_without_are_refused(small: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_large", [pytest.param(False, id="without Spark"), pytest.param(True, id="by Spark")])
+@pytest.mark.parametrize("is_large", [False, True], ids=["without Spark", "by Spark"])
 def test_every_table_of_a_night_is_watched_and_repaired(
     spark: SparkSession, orders: tuple[Path, Summary], tmp_path: Path, *, is_large: bool
 ) -> None:

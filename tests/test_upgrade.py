@@ -86,13 +86,8 @@ def test_a_warehouse_of_an_earlier_layout_goes_on_as_if_this_version_had_made_it
     assert in_duckdb(upgraded).sql("SELECT count(*), count(read_by) FROM captures").fetchall() == [(6, told)]
 
 
-@pytest.mark.parametrize(
-    "kills",
-    [
-        pytest.param(KILLS[:2], id="as it upgrades", marks=pytest.mark.slow),
-        pytest.param(KILLS, id="again and again", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [KILLS[:2], KILLS], ids=["as it upgrades", "again and again"])
 def test_a_night_that_is_killed_while_it_upgrades_begins_again(
     spark: SparkSession, oldest: Path, kills: list[list[str]]
 ) -> None:

@@ -75,7 +75,7 @@ class New(NamedTuple):
     files: Mapping[str, Stamp]
     """Size and time of all of them."""
     fits: bool
-    """Whether this process has the memory to read those that are new, by increments if need be."""
+    """Whether the new captures fit in the memory of this process, all at once or one increment after another."""
     increments: Sequence[Sequence[Row]]
     """Rows of the captures that are new, in the order of their times: each part fits in memory, if it can."""
     processes: Processes | None

@@ -77,7 +77,7 @@ class ThroughSpark(Warehouse):
     known: dict[str, _Known] = field(default_factory=dict, repr=False, compare=False)
     """By the table's name; empty where no lock is held."""
     rows_read: Memory = field(default_factory=lambda: Memory(0), repr=False, compare=False)
-    """What a run that has the publish lock has read of tables into this process."""
+    """Columns of tables that were read into this process while the run had the publish lock."""
 
     @property
     def own_logs(self) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from udfs.frames.derivation import to_frame
 
 @lru_cache(maxsize=256)
 def schema_of(rows: RowType) -> pl.Schema:
-    """Returns the columns of such rows, and their types in frames."""
+    """Returns the columns of such rows, and their types in frames. All callers share it: nobody may change it."""
     return to_frame(rows.empty_table()).schema
 
 
