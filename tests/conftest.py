@@ -4,6 +4,7 @@ A test that uses the session gets the marker `spark`: all of these run in the on
 that starts a JVM of its own carries the marker itself. `slow` tests run in `make test-all` only.
 """
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +31,7 @@ _GIVEN = "--conf spark.sql.sources.parallelPartitionDiscovery.parallelism=3"
 _CONNECT = (
     "--conf spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin --conf spark.connect.grpc.binding.port=0"
 )
-"""The JVM serves clients of Spark Connect, too, at a free port."""
+"""The JVM serves clients of Spark Connect, too, at a free port; all tests over Connect are slow."""
 _FORGETTING = "--conf spark.databricks.delta.delta.log.cacheSize=50 --conf spark.sql.ui.retainedExecutions=10"
 """Else hundreds of warehouses and thousands of queries fill the heap, and clearing it takes a seventh of the time."""
 
@@ -42,13 +43,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("spark")
 
 
+def pytest_collection_finish() -> None:
+    """Keeps what is here by now from being searched for garbage again and again."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
     """The session of a small night, but with two partitions, so that rows in the wrong one show."""
-    compilers = "" if "not slow" in pytestconfig.getoption("markexpr") else _BOTH_COMPILERS
+    compilers, connect = ("", "") if "not slow" in pytestconfig.getoption("markexpr") else (_BOTH_COMPILERS, _CONNECT)
     heap = f"--driver-memory 4g --driver-java-options '{_HEAP} {compilers}'"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{heap} {_GIVEN} {_FORGETTING} {_CONNECT} pyspark-shell")
+        patch.setenv("PYSPARK_SUBMIT_ARGS", f"{heap} {_GIVEN} {_FORGETTING} {connect} pyspark-shell")
         session = open_session("tests", is_short=True)
     for key, value in {**FOR_FEW_ROWS, "spark.sql.shuffle.partitions": "2"}.items():
         session.conf.set(key, value)

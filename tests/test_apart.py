@@ -11,7 +11,6 @@ import pytest
 from histories import History, differences
 from plain_replay import read
 from table_frames import rows_of
-from tiers import merge_needs
 from two_taps import split, with_outcome
 
 from jobs.simulator import TRUTH, simulate
@@ -128,8 +127,7 @@ def test_a_message_is_undecided_where_the_other_clock_decides(name: str) -> None
 
 SEEDS = [seed for seed in range(1, 16) if seed not in {8, 11, 12}]
 """Of nights with a clone."""
-ONE_NIGHT = 2, (6, -600)
-ALL_NIGHTS = [(seed, (6, -6, 600, -600, Random(seed).randrange(-3000, 3000))) for seed in SEEDS]
+SHIFTED = [(seed, (6, -6, 600, -600, Random(seed).randrange(-3000, 3000))) for seed in SEEDS]
 
 
 def clones_in(folder: Path) -> list[str]:
@@ -138,7 +136,8 @@ def clones_in(folder: Path) -> list[str]:
     return [one["address"] for scope in scopes for one in scope.get("senders", ()) if one["is_copy"]]
 
 
-@pytest.mark.parametrize(("seed", "shifts"), merge_needs([ONE_NIGHT], [ONE_NIGHT, *ALL_NIGHTS]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "shifts"), SHIFTED)
 def test_no_shift_of_a_clock_that_nothing_compares_makes_another_victim(
     tmp_path: Path, seed: int, shifts: tuple[int, ...]
 ) -> None:

@@ -109,6 +109,7 @@ def nights(some_nights: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(some_nights, tmp_path / "warehouse"))
 
 
+@pytest.mark.slow
 def test_tables_that_are_right_are_left_alone(nights: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = versions(nights)
     found = judge(nights, config(nights))

@@ -35,7 +35,7 @@ _BY_SPARK = ("at a URI", "in a catalog")
 _KINDS = (*_BY_THIS_PROCESS, *_BY_SPARK)
 
 
-@pytest.fixture(params=merge_needs(_KINDS[:-1], _KINDS))
+@pytest.fixture(params=merge_needs(("in a folder", "at a URI"), _KINDS))
 def warehouse(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Warehouse]:
@@ -56,14 +56,15 @@ def warehouse(
     spark.sql("DROP DATABASE gaps CASCADE")
 
 
-def with_each_warehouse(*of_calls: bool, at_uri: bool = True) -> list[Any]:
+def with_each_warehouse(*of_calls: bool, at_uri: bool = False) -> list[Any]:
     """Each kind of warehouse with each of two ways to call it.
 
-    A merge needs both ways where this process commits and, if `at_uri`, the first one at a URI.
+    A merge needs each way once where this process commits and, if `at_uri`, the first one at a URI.
     """
-    cases = list(product(_KINDS, of_calls))
-    of_spark = [("at a URI", of_calls[0])] if at_uri else []
-    return merge_needs([*of_spark, *(case for case in cases if case[0] in _BY_THIS_PROCESS)], cases)
+    needed = list(zip(("in a folder", "in a store that tasks read"), of_calls, strict=True))
+    if at_uri:
+        needed.append(("at a URI", of_calls[0]))
+    return merge_needs(needed, product(_KINDS, of_calls))
 
 
 @pytest.fixture
@@ -141,7 +142,9 @@ def test_a_run_knows_of_its_own_commits_and_of_others(warehouse: Warehouse) -> N
         assert before != run.versions([STREAM_GAPS]) == warehouse.versions([STREAM_GAPS]) or do is work[2]
 
 
-@pytest.mark.parametrize(("warehouse", "on_spark"), with_each_warehouse(False, True), indirect=["warehouse"])
+@pytest.mark.parametrize(
+    ("warehouse", "on_spark"), with_each_warehouse(False, True, at_uri=True), indirect=["warehouse"]
+)
 def test_calls_leave_the_same_rows(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path, *, on_spark: bool
 ) -> None:
@@ -211,9 +214,7 @@ def test_rows_from_an_offset_on_are_replaced_and_others_are_inserted_if_they_are
     assert warehouse.read_local(STREAM_GAPS).sort(STREAM_GAPS.key).equals(gaps(a1=1, a5=4, c1=4, d1=1))
 
 
-@pytest.mark.parametrize(
-    ("warehouse", "landed"), with_each_warehouse(True, False, at_uri=False), indirect=["warehouse"]
-)
+@pytest.mark.parametrize(("warehouse", "landed"), with_each_warehouse(True, False), indirect=["warehouse"])
 def test_rows_are_replaced_once_where_a_commit_is_in_doubt(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, *, landed: bool
 ) -> None:
@@ -296,6 +297,7 @@ def test_rows_are_appended_once_if_the_answer_is_lost(
     assert numbers == sorted(set(numbers))
 
 
+@pytest.mark.parametrize("warehouse", merge_needs(["in a folder"], _KINDS), indirect=True)
 def test_few_bytes_are_told_from_many(warehouse: Warehouse) -> None:
     raw = Table("raw", "Bytes.", ("name",), (_NAME, Column("raw", BINARY, "Bytes.")), keeps_changes=True)
     warehouse.create(raw)

@@ -347,6 +347,7 @@ def test_rows_are_found_by_any_name(tmp_path: Path) -> None:
         assert pa.table(queried.read_all()).to_pylist() == [{"found": 3}]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_delta_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     """It knows comments, constraints and clustering, appends, restores, compacts, and cleans up."""

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from growth import assert_linear
 from pipeline import frames, ingest_more
-from tiers import merge_needs
 from wiretap import (
     ACK,
     FIN,
@@ -135,10 +134,10 @@ FRAMES: dict[str, tuple[int, Callable[[int], list[bytes]]]] = {
 
 CASES = [(what, Overlap.FIRST) for what in (*TALKS, *FRAMES)]
 CASES += [("conflicts over one byte", overlap) for overlap in list(Overlap)[1:]]
-OF_A_MERGE = [("fragments without an end", Overlap.FIRST)]
 
 
-@pytest.mark.parametrize(("what", "overlap"), merge_needs(OF_A_MERGE, CASES))
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "overlap"), CASES)
 def test_costs_are_those_of_the_bytes(what: str, overlap: Overlap, tmp_path: Path) -> None:
     many = TALKS[what][0] if what in TALKS else FRAMES[what][0]
 

@@ -69,6 +69,7 @@ def test_tasks_judge_what_this_process_has_not_the_memory_for(tmp_path: Path, ta
     assert [warehouse.local for warehouse in tasks] == [None]
 
 
+@pytest.mark.slow
 def test_tasks_judge_all_if_a_night_brings_too_many(
     tmp_path: Path, tasks: list[Warehouse], capsys: pytest.CaptureFixture[str]
 ) -> None:

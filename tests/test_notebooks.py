@@ -172,6 +172,7 @@ def test_a_first_look_shows_what_was_lost_captures_and_what_was_refused(
     assert sum(bars(bad)["lost"]) == sum(row["numbers"] for row in lost if row["outcome"] == "displaced") > 0
 
 
+@pytest.mark.slow
 def test_widgets_choose_tables_and_period(spark: SparkSession, weeks: Path) -> None:
     shown = shown_by("first_look", weeks, since="2026-03-17T00:00")
     lost, incidents, *_ = shown

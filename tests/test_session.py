@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from document import template
 from pyspark.sql import SparkSession
+from tiers import merge_needs
 
 from jobs import main
 from jobs.cli import command, spark_output, spark_session
@@ -55,7 +56,7 @@ def test_only_a_spark_of_this_machine_is_kept_to_it_and_not_against_its_users_se
     assert spark_session._kept_private(Given(given), remote).keys() == added
 
 
-@pytest.mark.parametrize("verbose", [[], ["--verbose"]])
+@pytest.mark.parametrize("verbose", merge_needs([[]], [[], ["--verbose"]]))
 def test_a_jvm_that_does_not_start_has_its_last_lines_shown(tmp_path: Path, verbose: list[str]) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

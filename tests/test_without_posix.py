@@ -50,6 +50,7 @@ def without_seconds(said: str) -> str:
     return "\n".join(line for line in said.splitlines() if not line.startswith("took "))
 
 
+@pytest.mark.slow
 def test_look_says_the_same_without_what_only_posix_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
