@@ -49,6 +49,7 @@ def nights(folder: Path) -> Iterator[History]:
         yield history
 
 
+@pytest.mark.slow
 def test_tables_are_those_of_all_messages(tmp_path: Path, tasks: list[Warehouse]) -> None:
     before = 0
     for history in nights(tmp_path):

@@ -233,7 +233,8 @@ def test_a_clock_that_is_set_by_an_hour_changes_no_fate(
     assert fates(made) == expected
 
 
-@pytest.mark.parametrize("seconds", merge_needs([6], [-20, -5, 6, 25]))
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [-20, -5, 6, 25])
 def test_no_message_is_lost_for_which_of_two_captures_holds_a_frame(
     whole: Callable[..., Whole], tmp_path: Path, seconds: int
 ) -> None:

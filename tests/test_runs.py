@@ -57,6 +57,7 @@ def reader(tmp_path: Path) -> Iterator[set[Moment]]:
     thread.join()
 
 
+@pytest.mark.slow
 def test_the_versions_of_a_run_are_one_moment(spark: SparkSession, tmp_path: Path, reader: set[Moment]) -> None:
     moments = []
     for captures in (BRANCHES[:1], BRANCHES[:2], BRANCHES):
