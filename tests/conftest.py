@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keeps what is here by now from being searched for garbage again and again."""
+    """Has the garbage collector leave out what was loaded with the tests: all of it is needed to the end."""
     gc.freeze()
 
 

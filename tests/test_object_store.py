@@ -34,6 +34,8 @@ refused = pytest.importorskip("obstore.exceptions", reason=_MISSING)
 _MOST_REQUESTS = 15
 """Of a night, for each table."""
 LATE, *IN_TIME = (CAPTURES / f"branches_0000{number}.pcap.gz" for number in range(3))
+NIGHTS = (IN_TIME[:1], [LATE, *IN_TIME])
+"""The captures of two nights; one of the second night is late."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_nights_on_a_store_leave_the_tables_of_a_folder(spark: SparkSession, server: Server, tmp_path: Path) -> None:
     place = "s3://lake/msmq"
-    for number, captures in enumerate((IN_TIME[:1], [LATE, *IN_TIME])):  # one of the second night is late
+    for number, captures in enumerate(NIGHTS):
         before = len(server.requests())
         there = nightly.run(spark, config(cast(Path, place), *captures))
         asked = server.requests()[before:]
@@ -69,9 +71,11 @@ def test_nights_on_a_store_leave_the_tables_of_a_folder(spark: SparkSession, ser
 @pytest.mark.slow
 @pytest.mark.usefixtures("server")
 def test_commands_that_need_no_captures_change_no_row_on_a_store(spark: SparkSession) -> None:
+    """After two nights, so that there are files to compact."""
     place = "s3://lake/kept"
     options = config(cast(Path, place))
-    nightly.run(spark, config(cast(Path, place), *IN_TIME))
+    for captures in NIGHTS:
+        nightly.run(spark, config(cast(Path, place), *captures))
     before = tables_in(place)
     assert status.run(spark, options)["runs"] == []
     assert repair.run(spark, options)["derived_again"] == []
