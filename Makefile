@@ -60,7 +60,7 @@ screenshot: run  ## the pictures in docs/: report.png, report-dark.png, report-p
 	$(BIN)/python tests/browser.py $(OUT)/warehouse/report.html $(OUT)/look.txt docs
 
 zip: $(BIN)/.installed  ## dist/msmq_replay.zip for spark-submit --py-files
-	mkdir -p dist && $(BIN)/python -m zipfile -c dist/msmq_replay.zip schemas udfs jobs conf
+	mkdir -p dist && $(BIN)/python tests/archive.py dist/msmq_replay.zip
 
 clean:  ## remove everything that was made
 	rm -rf .venv $(OUT) dist

@@ -14,6 +14,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
+from archive import write_archive
 from pyspark.sql import SparkSession
 from warehouses import CAPTURES, all_rows, config
 
@@ -27,8 +28,7 @@ CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPAT
 def archive_in(folder: Path) -> Path:
     """The zip that `make zip` makes."""
     archive = folder / "msmq_replay.zip"
-    command = [sys.executable, "-m", "zipfile", "-c", str(archive), "schemas", "udfs", "jobs", "conf"]
-    subprocess.run(command, cwd=ROOT, check=True)
+    write_archive(archive)
     return archive
 
 
