@@ -1,5 +1,6 @@
 """Captures that are read again give what they would have given the first time."""
 
+import gzip
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +22,8 @@ from schemas.ingest import CAPTURES as CAPTURES_TABLE
 from schemas.ingest import INTERNAL_CONNECTIONS
 from schemas.tables import INGESTED
 from udfs.ingest import flow
+from udfs.report import period
+from udfs.report.flow import read_few
 
 ELSEWHERE = replace(DEFAULTS.ingest, ports=(9999,))
 """Options under which nothing is found."""
@@ -64,6 +67,17 @@ def test_what_some_captures_gave_is_replaced_by_the_same(seed: int, tmp_path: Pa
     again = rng.sample(captures, rng.randint(1, len(captures)))
     read_in(engine, captures, again)
     assert tables(engine) == fresh(nights)
+
+
+def test_a_capture_that_was_read_while_it_was_written_lacks_nothing_once_it_is_read_in_whole(tmp_path: Path) -> None:
+    engine, written = InProcess(), tmp_path / "ring.pcap"
+    data = gzip.decompress(RING[0].read_bytes())
+    for size, broken in ((len(data) // 2, 1), (len(data) - 9, 1), (len(data), 0)):
+        written.write_bytes(data[:size])
+        read_in(engine, [written])
+        few = read_few(engine, CAPTURES_TABLE)
+        assert [row["size_bytes"] for row in few["captures"].to_dicts()] == [size]
+        assert period.broken(few["captures"]) == broken
 
 
 @pytest.mark.parametrize("seed", seeds(range(2), range(40)))

@@ -52,7 +52,7 @@ SITUATIONS = {
         {"a.pcap": web(8801, payload=MSMQ)},
         (
             "The captures hold 3 frames, none of the TCP ports of MSMQ (--ports). What was seen on port 8801 looks "
-            "like MSMQ: read the captures again with --ports 8801 (nightly: into a new warehouse)."
+            "like MSMQ: read the captures again with --ports 8801 (nightly: and with --again)."
         ),
         ["no_messages"],
     ),
@@ -78,6 +78,7 @@ SITUATIONS = {
         ),
         ["no_messages", "unreadable"],
     ),
+    "an empty file": ({"b.pcap": b""}, "{folder}/b.pcap is empty. Look whether", ["no_messages", "unreadable"]),
     "no captures": (
         {"a.etl": b"a trace of another format", "b.pcap": b""},
         "None of 2 files is a capture that can be read: the first is ",
@@ -130,6 +131,7 @@ def rows(**figures: Any) -> list[dict[str, Any]]:
     ("captures", "said"),
     [
         (rows(segment_count=9, acknowledgment_count=1), "The captures hold 1 acknowledgment, but not the messages."),
+        (2 * rows(status="unreadable", reason="not_readable"), "a, the first of 2 such files, cannot be opened. Look "),
         (rows(segment_count=9), "The captures hold 9 segments of the TCP ports of MSMQ (--ports), but no message"),
         (rows(segment_count=9, cut_count=9), "No message could be judged: 9 of 9 segments of MSMQ in a are cut short"),
         (rows(segment_count=9, cut_count=1, message_count=1), "The captures hold 1 message, none of them "),

@@ -111,6 +111,21 @@ def test_a_capture_written_to_is_another_night(again: Config) -> None:
     assert unchanged_run.recall(again, touched) is None
 
 
+def test_a_night_with_a_file_that_cannot_be_opened_looks_again(
+    spark: SparkSession, again: Config, tmp_path: Path
+) -> None:
+    """Once it can be, its size and time are the same."""
+    closed = Path("/proc/self/mem")  # its first bytes cannot be read, whoever asks
+    if not closed.exists():
+        pytest.skip("there is no such file")
+    (tmp_path / "a.pcapng").write_bytes((CAPTURES / "orders.pcapng").read_bytes())
+    (tmp_path / "b.pcapng").symlink_to(closed)
+    night = config(tmp_path / "warehouse", tmp_path / "a.pcapng", tmp_path / "b.pcapng")
+    nightly.run(spark, night)
+    assert recall(night) is None
+    assert recall(again) is not None
+
+
 def write_to(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the log of the table say that it was written to once more."""
 

@@ -14,7 +14,7 @@ from schemas.outcomes import OUTCOMES, Outcome
 from schemas.replay import FINDINGS, SEQUENCES, SESSIONS, VERDICTS, FindingKind, Severity, Verdict
 from udfs.frames.derivation import Frames
 from udfs.report import balancing, findings, incidents, messages, period, pictures, sessions, summary
-from udfs.report.flow import REPORTED, collect, read_few
+from udfs.report.flow import REPORTED, collect, read_few, why_nothing_in_period
 from udfs.report.page import WITNESSES, proofs, witness_columns, witness_keys
 
 SINCE = datetime(2026, 3, 3, tzinfo=UTC)
@@ -165,8 +165,65 @@ def test_the_last_run_begins_with_its_earliest_capture() -> None:
     run = {"ingested_at": AFTER, "first_captured_at": SINCE + timedelta(microseconds=5)}
     captures = rows_of(CAPTURES, run, run | {"first_captured_at": AFTER}, run | {"ingested_at": SINCE}, {})
     assert period.begin_of_last_run(captures) == SINCE
-    assert period.begin_of_last_run(captures.clear()) is None
     assert period.begin_of_last_run(captures.tail(1)) is None
+
+
+def test_a_file_that_was_read_in_whole_later_lacks_nothing() -> None:
+    """But another file may have taken its name, and what could be read once may have got more since."""
+    cut = {"status": "partial", "reason": "truncated_block", "first_captured_at": SINCE, "size_bytes": 5}
+    whole = {"status": "ok", "first_captured_at": SINCE, "size_bytes": 9, "ingested_at": AFTER}
+    closed = {"status": "unreadable", "reason": "not_readable", "size_bytes": 0}
+    captures = rows_of(
+        CAPTURES,
+        {"uri": "grown"} | cut,
+        {"uri": "grown"} | whole,
+        {"uri": "overwritten"} | cut,
+        {"uri": "overwritten"} | whole | {"first_captured_at": AFTER},
+        {"uri": "opened"} | closed,
+        {"uri": "opened"} | whole,
+        {"uri": "shut"} | whole,
+        {"uri": "shut", "ingested_at": AFTER + timedelta(days=1)} | closed,
+        {"uri": "still"} | cut,
+        {"uri": "still"} | cut | {"size_bytes": 6},
+        ingested_at=SINCE,
+    )
+    left = period.not_read_again(captures)
+    assert left.filter(pl.col("status") != "ok").select("uri", "size_bytes").rows() == [
+        ("overwritten", 5),
+        ("shut", 0),
+        ("still", 6),
+    ]
+    assert left.height == 7
+
+
+@pytest.mark.parametrize(
+    ("reason", "minutes", "is_broken"),
+    [
+        ("truncated_record_body", 9, False),
+        ("truncated_record_body", 11, True),
+        ("truncated_record_body", -9, False),
+        ("truncated_record_body", None, True),
+        ("bad_record_header", 9, True),
+    ],
+)
+def test_a_file_that_is_still_being_written_is_not_broken(reason: str, minutes: int | None, is_broken: bool) -> None:
+    last = None if minutes is None else SINCE - timedelta(minutes=minutes)
+    row = {"status": "partial", "reason": reason, "ingested_at": SINCE, "last_captured_at": last}
+    assert period.broken(rows_of(CAPTURES, row)) == is_broken
+
+
+def test_a_period_without_messages_is_not_said_to_have_none_in_transactions() -> None:
+    tables = some()
+    held = {"message_count": 9, "packet_count": 9, "status": "ok"}
+    tables["captures"] = rows_of(CAPTURES, {"last_captured_at": BEFORE} | held)
+    few = read_few(engine(tables), *REPORTED)
+    assert why_nothing_in_period(engine(tables), few, SINCE, has_failed=False) == "No capture is of this period."
+    said = why_nothing_in_period(engine(tables), few, BEFORE, has_failed=False)
+    assert said.startswith("The captures have some of other times.")
+    tables["sessions"] = rows_of(SESSIONS)
+    few = read_few(engine(tables), *REPORTED)
+    said = why_nothing_in_period(engine(tables), few, SINCE, has_failed=False)
+    assert said.startswith("The captures hold 9 messages, none of them transactional")
 
 
 @pytest.mark.parametrize(("seconds", "step"), [(0, 0.01), (12, 1), (119, 1), (120, 5), (86_400, 900), (10**8, 86_400)])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from document import template
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from tiers import merge_needs
 
@@ -68,7 +69,7 @@ def test_a_jvm_that_does_not_start_has_its_last_lines_shown(tmp_path: Path, verb
     assert done.returncode == 1
     assert not done.stdout
     assert "no room" in done.stderr
-    assert "Spark could not start. It needs Java 17" in done.stderr
+    assert "Spark could not start. It needs Java 17" in done.stderr.splitlines()[-1]
     kept = list(tmp_path.glob("*.log"))
     assert len(kept) == (not verbose)
     assert all("no room" in file.read_text() and str(file) in done.stderr for file in kept)
@@ -209,6 +210,21 @@ def test_a_command_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[
     assert main.main(["--version"]) == 0
     assert capsys.readouterr().out.endswith(f"msmq-replay {VERSION}\n")
     assert main.main(["simulate", "--messages", "1"]) == 2
+
+
+def test_a_failed_query_prints_no_stack_trace(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(AnalysisException):
+        spark.sql("SELECT * FROM no_such_table").collect()
+    assert capfd.readouterr().err == ""
+
+
+def test_the_fail_on_of_a_command_that_finds_nothing_is_warned_of(
+    demonstration: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["look", str(demonstration), "--fail-on", "lost", "--out", str(tmp_path / "a.html")]) == 3
+    assert "does not look at" not in capsys.readouterr().err
+    assert main.main(["status", "--warehouse", str(tmp_path / "nowhere"), "--fail-on", "lost"]) == 2
+    assert "status does not look at --fail-on, which is for nightly, look, replay, repair" in capsys.readouterr().err
 
 
 def test_settings_that_the_environment_gives_win_but_for_those_that_results_depend_on(spark: SparkSession) -> None:

@@ -1,5 +1,6 @@
 """The analysts' first page: each block runs as it stands, and finds what was lost."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -32,7 +33,8 @@ def asked_of(spark: SparkSession, demo: Path, monkeypatch: pytest.MonkeyPatch) -
         assert "out/warehouse" in block
         if engine(block) == "polars":
             pytest.importorskip("polars", reason="Polars, of the dependency group test, is not installed")
-        exec(compile(block.replace("out/warehouse", str(demo)), PAGE.name, "exec"), {})  # noqa: S102 - the page's own
+        place = os.path.relpath(demo, ROOT)  # as on the page
+        exec(compile(block.replace("out/warehouse", place), PAGE.name, "exec"), {})  # noqa: S102 - the page's own
 
     return run
 
@@ -78,7 +80,7 @@ def test_what_became_of_messages_since_the_night_before(
         was, _ = before.get(key, (None, 0))
         if was != outcome:
             expected[was, outcome] += numbers
-    asked_of(block.replace("out/warehouse", str(two_nights)) + f"# {'out/warehouse'}")
+    asked_of(block.replace("out/warehouse", os.path.relpath(two_nights, ROOT)) + f"# {'out/warehouse'}")
     counted = re.findall(r"(\w+)\s*[│┆|]\s*(\w+)\s*[│┆|]\s*(\d+)", capfd.readouterr().out)
     found = {(None if was.lower() == "null" else was, became): int(many) for was, became, many in counted}
     assert found == expected

@@ -31,6 +31,8 @@ _OF_A_SIGNAL = 128
 STARTING = "Starting Spark"
 STDOUT = "stdout"
 """The place of a command's lines that leaves no room for its summary there."""
+_HEEDS_FAIL_ON = ("nightly", "look", "replay", "repair")
+"""The commands whose summaries say what --fail-on names."""
 _TELLS_OTHERS = ("nightly", "look")
 """The commands that others than who runs them are told of: --prometheus, --webhook."""
 
@@ -73,6 +75,8 @@ def main_alone(name: str, run: RunAlone, arguments: Sequence[str]) -> int:
     try:
         config = Config.load(options, options["config"])
         log_as(config.log_format)
+        if options["fail_on"] and name not in _HEEDS_FAIL_ON:
+            warn(f"{name} does not look at --fail-on, which is for {', '.join(_HEEDS_FAIL_ON)}")
         with _ending_in_order():
             summary = run(config)
         summary["seconds"] = round(time.monotonic() - began, 1)
@@ -144,11 +148,12 @@ def _post_failure(name: str, exit_code: int, error: str, config: Config | None) 
 
 def _tell(name: str, error: JobError, config: Config | None) -> int:
     """Tells an error that a person can act on, and returns the command's exit code."""
-    log("error", f"msmq-replay {name}: {error}", command=name, exit_code=error.exit_code)
+    for line in error.details:
+        log("error", f"  {line}")
     if error.details:
-        for line in error.details:
-            log("error", f"  {line}")
         _name_output()
+    # This comes last: a mail from cron has the last lines.
+    log("error", f"msmq-replay {name}: {error}", command=name, exit_code=error.exit_code)
     _post_failure(name, error.exit_code, str(error), config)
     return error.exit_code
 

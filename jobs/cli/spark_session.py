@@ -15,6 +15,7 @@ from typing import Any
 
 import pyspark
 from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from jobs.cli.errors import JobError
@@ -87,6 +88,8 @@ ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 _NO_FILE = "-XX:-UsePerfData"
 """Else a JVM leaves a folder in /tmp, whatever its folder for temporary files is; Spark's own has this by default."""
 _STDERR = 2
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""PySpark writes stack traces of failed queries to these, and so to stderr, also of a look whether a table exists."""
 _LAST_LINES = 10
 """Lines of Spark's output that are shown if it does not start."""
 _PACKAGES = "spark.jars.packages"
@@ -212,6 +215,8 @@ def _session(application: str, *, verbose: bool, is_short: bool) -> SparkSession
         failure = JobError(_why_not_started(spark_said()))
         failure.details = tuple(spark_said().splitlines()[-_LAST_LINES:])
         raise failure from error
+    for name in _LOGGERS:
+        PySparkLogger.getLogger(name).disabled = True
     try:
         spark.sql("SHOW DATABASES").collect()  # loads the catalog, and with it Delta
     except Exception as error:

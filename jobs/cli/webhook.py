@@ -17,7 +17,7 @@ FIELDS = {
     "program": "`msmq-replay`.",
     "version": "Its version.",
     "command": "`nightly` or `look`.",
-    "exit_code": "3 where `--fail-on` matched, 1 where the run failed.",
+    "exit_code": "3: `--fail-on` matched; 2: wrong use; 1: the run failed.",
     "matched": "Words of `--fail-on` that hold; `anything` is replaced by what it stands for.",
     "error": "Why the run failed, where it did: the fields from here on are null then.",
     "headline": "The headline, as on the console.",

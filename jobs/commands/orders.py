@@ -47,6 +47,10 @@ _SEEN_LATE = (
     f"By its sender's clock it was sent more than {_RESENT_AFTER_S} s before the captures show it, as if this was a "
     f"resend. Another arrival, on a way that the captures lack, may have been accepted: {_LOOK}."
 )
+_OF_A_COPY = (
+    "The machine that sent it seems to be a copy of another one (a clone or a restored image), so its application may "
+    "have repeated old work: ask whether the message was meant at all. "
+)
 _NOT_THE_OTHER = ", and not the other one with its number"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 """How a cell begins that a spreadsheet may calculate."""
@@ -61,8 +65,10 @@ def write_orders(engine: InProcess, folder: str) -> dict[str, Any]:
         JobError: they cannot be written.
     """
     few = read_few(engine, INCIDENTS, ENDS, CAPTURES)
+    lost = _marked(_lost(engine, few[COPIES]), few[INCIDENTS.name], "sender_address")
+    of_a_copy = pl.when("suspected_copy").then(pl.lit(_OF_A_COPY)).otherwise(pl.lit(""))
     found = {
-        SEND_AGAIN: _lost(engine, few[COPIES]).with_columns(look_first=_look_first(few)),
+        SEND_AGAIN: lost.with_columns(look_first=(of_a_copy + _look_first(few)).str.strip_chars()),
         CHECK_ACCEPTED: _accepted(engine, few[INCIDENTS.name], few[COPIES]),
     }
     for name, rows in found.items():
@@ -117,16 +123,25 @@ def _look_first(few: Few) -> pl.Expr:
 def _accepted(engine: InProcess, incidents: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Returns the messages that were accepted since numbers were used twice, those of suspected copies first."""
     arrivals = engine.collect(rows=arrivals_accepted_since(engine, incidents, copies))["rows"]
-    senders = incidents.select("source_queue_manager", "senders").explode("senders").unnest("senders")
-    suspected = senders.filter("suspected").select("source_queue_manager", "address").unique()
-    marked = arrivals.join(
-        suspected.with_columns(suspected_copy=True), on=["source_queue_manager", "address"], how="left"
-    ).with_columns(pl.col("suspected_copy").fill_null(value=False))
+    marked = _marked(arrivals, incidents, "address")
     named = marked.rename({"address": "sender_address", "captured_at": "first_seen_at_utc"})
     rows = _with_message(engine, named).sort("suspected_copy", descending=True, maintain_order=True)
     captures = engine.collect(rows=engine.read(CAPTURES, "capture_id", "uri"))["rows"]
     places = captures.rename({"uri": "capture"})
     return rows.join(places, on="capture_id", how="left", maintain_order="left").rename({"first_frame": "frame"})
+
+
+def _marked(rows: pl.DataFrame, incidents: pl.DataFrame, address: str) -> pl.DataFrame:
+    """Adds whether each row's sender, in the column `address`, is a `suspected_copy` of another machine."""
+    senders = incidents.select("source_queue_manager", "senders").explode("senders").unnest("senders")
+    suspected = senders.filter("suspected").select("source_queue_manager", pl.col("address").alias(address)).unique()
+    marked = rows.join(
+        suspected.with_columns(suspected_copy=True),
+        on=["source_queue_manager", address],
+        how="left",
+        maintain_order="left",
+    )
+    return marked.with_columns(pl.col("suspected_copy").fill_null(value=False))
 
 
 def _with_message(engine: InProcess, rows: pl.DataFrame) -> pl.DataFrame:

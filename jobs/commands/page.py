@@ -17,7 +17,7 @@ from udfs.frames.engine import Engine, T
 from udfs.replay.fitness.amiss import cut_short
 from udfs.replay.outcomes.counts import NOT_READ, SINCE
 from udfs.report.findings import errors_alone, found_alone, unheard
-from udfs.report.flow import REPORTED, collect, read_few, why_nothing_judged
+from udfs.report.flow import REPORTED, collect, read_few, why_nothing_in_period
 from udfs.report.period import begin_of_last_run
 from udfs.report.summary import unread_frames
 
@@ -31,9 +31,11 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
     few = read_few(engine, *REPORTED)
     if unknown := sorted({*config.session} - {*few["sessions"]["session_id"]}):
         raise UsageError(f"The tables hold no session {', '.join(unknown)}.")
-    rows = collect(engine, few, begin_of_period(config, few["captures"]), config.session)
+    since = begin_of_period(config, few["captures"])
+    rows = collect(engine, few, since, config.session)
     numbers = arrange.numbers(rows)
-    captures, failed = few["captures"].to_dicts(), found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
+    failed = found_alone(few["findings"], FindingKind.CANNOT_CONNECT)
+    nothing_told = not numbers["messages"]
     facts = Facts(
         {outcome: numbers[count_column(outcome)] for outcome in Outcome},
         rows["places"],
@@ -44,8 +46,8 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
         not_read=rows[NOT_READ],
         not_read_since_ns=rows[SINCE],
         **{name: numbers[name] for name in ("confirmed", "missing_bytes", "unjudged", "passing_through", "errors")},
-        unfit="" if numbers["messages"] else cut_short(captures),
-        why="" if numbers["messages"] else why_nothing_judged(engine, captures, has_failed=bool(failed)),
+        unfit=cut_short(few["captures"].to_dicts()) if nothing_told else "",
+        why=why_nothing_in_period(engine, few, since, has_failed=bool(failed)) if nothing_told else "",
         apart=len(errors_alone(few["findings"])),
         silences=rows["silences"],
         failed=failed,
@@ -54,6 +56,7 @@ def values(engine: Engine[T], config: Config, place: str, names: Names) -> dict[
     figures = headline_figures(facts, names)
     return arrange.page(rows, config, place) | {
         "not_told": NOT_TOLD,
+        "captures_end_ns": rows["shown"].last_ns,
         "numbers": numbers,
         "headline": {
             **figures._asdict(),

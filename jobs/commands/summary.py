@@ -35,7 +35,7 @@ from udfs.report.incidents import (
 from udfs.report.labels import OF_EARLIER, OF_LABELS, earlier_of, first_labels, labels_of
 from udfs.report.lacks import lacks_of_sessions
 from udfs.report.messages import OF_HARM, accepted_by_sender, places
-from udfs.report.period import of_last_run
+from udfs.report.period import not_read_again, of_last_run
 from udfs.report.proof import missing_messages, prove
 from udfs.report.rows import SEVERITIES, Row, Rows
 from udfs.report.summary import (
@@ -51,7 +51,7 @@ _NAMED = 20
 """Captures with something amiss that are named; all are counted."""
 _FITNESS = (
     *("uri", "status", "reason", "segment_count", "to_port_count", "cut_count", "damaged_count", "one_way_count"),
-    *("missing_bytes", "clock_steps", "packet_count"),
+    *("missing_bytes", "clock_steps", "packet_count", "size_bytes"),
     *("first_captured_at", "last_captured_at", "ingested_at", "not_judged"),
 )
 _BOOKS = (BOOKS, "balanced")
@@ -297,8 +297,9 @@ def _counts(engine: Engine[T], columns: Iterable[tuple[Table, str]]) -> dict[str
         messages = counts[MESSAGES.name]
         counts |= {"messages": sum(messages.values()), "transactional_messages": messages.get("true", 0)}
     if "read" in found:
-        counts["unfit_captures"] = _unfit(found["read"])
-        counts["unread_frames"] = unread_frames(found["read"])
+        captures = not_read_again(found["read"])
+        counts["unfit_captures"] = _unfit(captures)
+        counts["unread_frames"] = unread_frames(captures)
     books = counts[BOOKS.name]
     return counts | {"books": {"balanced": books.get("true", 0), "unbalanced": books.get("false", 0)}}
 

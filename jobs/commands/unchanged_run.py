@@ -22,10 +22,13 @@ from jobs.tables import provenance, publish_lock
 from jobs.tables.declared import path_in
 from jobs.tables.places import open_warehouse
 from jobs.tables.warehouse import Warehouse
+from schemas.ingest import CAPTURES, CaptureReason
 from schemas.tables import TABLES
 from udfs.msmq.pseudonyms import pseudonymize
+from udfs.report.period import not_read_again
 
 _NAME = "last_night.json"
+_OF_CLOSED = ("uri", "status", "reason", "size_bytes", "first_captured_at", "ingested_at")
 
 
 def recall(config: Config, files: Mapping[str, Stamp]) -> Summary | None:
@@ -55,9 +58,12 @@ def recall(config: Config, files: Mapping[str, Stamp]) -> Summary | None:
 
 
 def remember(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], summary: Summary) -> None:
-    """Writes the file after a complete night, unless something wrote a table without the publish lock."""
+    """Writes the file after a complete night, unless something wrote a table without the publish lock.
+
+    Nor is it written while a file cannot be opened: that it can be, later, does not show in its size and time.
+    """
     place, versions = warehouse.path(_NAME), warehouse.versions(TABLES)
-    if place is None or not provenance.is_current(warehouse, versions):
+    if place is None or not provenance.is_current(warehouse, versions) or _has_closed(warehouse, files):
         return
     night = {
         "of": _of(config, files),
@@ -66,6 +72,12 @@ def remember(warehouse: Warehouse, config: Config, files: Mapping[str, Stamp], s
         "summary": summary,
     }
     write_text(place, json.dumps(night))
+
+
+def _has_closed(warehouse: Warehouse, files: Mapping[str, Stamp]) -> bool:
+    captures = not_read_again(warehouse.read_local(CAPTURES, *_OF_CLOSED))
+    closed = captures.filter(reason=CaptureReason.NOT_READABLE.value)
+    return not files.keys().isdisjoint(closed["uri"])
 
 
 def _of(config: Config, files: Mapping[str, Stamp]) -> str:

@@ -25,7 +25,7 @@ from itertools import chain, takewhile
 from threading import Event, RLock, Thread
 from uuid import uuid4
 
-from jobs.cli.errors import ConflictError, JobError, UsageError, first_line
+from jobs.cli.errors import ConflictError, JobError, UsageError, first_line, known_error
 from jobs.cli.logs import progress, warn
 from jobs.tables import damage, log
 from jobs.tables.declared import POLL_S
@@ -218,10 +218,9 @@ class PublishLock:
             except ConflictError:
                 raise
             except Exception as error:
-                raise JobError(
-                    f"The table {table.name} cannot be restored to version {target}: {first_line(error)} "
-                    "Drop it if decode or replay makes it; otherwise ingest the captures into a new warehouse."
-                ) from error
+                cure = "Drop it if decode or replay makes it; otherwise ingest the captures into a new warehouse."
+                said = known_error(error) or f"{first_line(error)} {cure}"
+                raise JobError(f"The table {table.name} cannot be restored to version {target}: {said}") from error
             self.rename_versions({table.name: then}, {table.name: rows_version(self._warehouse.commits_if_any(table))})
             if table == CAPTURES:
                 warn("captures that it had read are read again by the next night, so they have to be there still")

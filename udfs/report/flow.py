@@ -48,10 +48,10 @@ from udfs.report.page import (
     witness_columns,
     witness_keys,
 )
-from udfs.report.period import captured
+from udfs.report.period import captured, not_read_again
 from udfs.report.pictures import DRAWN_SESSIONS, asked, order_acks, pictures, points, stairs
 from udfs.report.proof import missing_messages, prove
-from udfs.report.rows import Rows
+from udfs.report.rows import Rows, in_period
 from udfs.report.sessions import unusable
 from udfs.report.sums import JUDGED, merged, of_scope
 from udfs.report.trend import OF_TREND, harm_by_day, trend
@@ -74,13 +74,27 @@ _NEEDED = {
 
 
 def read_few(engine: Engine[Any], *tables: Table) -> Few:
-    """Returns the rows of these tables; those of ENDS without copies, which are COPIES."""
+    """Returns the rows of these tables; those of ENDS without copies, which are COPIES.
+
+    Captures are those that were `not_read_again`.
+    """
     rows = {table.name: engine.read(table, *_NEEDED.get(table, ())) for table in tables}
     few = engine.collect(**rows)
+    if CAPTURES.name in few:
+        few[CAPTURES.name] = not_read_again(few[CAPTURES.name])
     if ENDS.name in few:
         few[COPIES] = few[ENDS.name].select("stream_id", "copy_of").drop_nulls("copy_of")
         few[ENDS.name] = few[ENDS.name].filter(pl.col("copy_of").is_null())
     return few
+
+
+def why_nothing_in_period(engine: Engine[Any], few: Few, since: datetime | None, *, has_failed: bool) -> str:
+    """Returns why a period has no transactional message: `why_nothing_judged`, unless only other times have some."""
+    if since is None or not few["sessions"]["transactional_messages"].sum():
+        return why_nothing_judged(engine, few["captures"].to_dicts(), has_failed=has_failed)
+    if few["captures"].filter(in_period(since, "last_captured_at")).is_empty():
+        return "No capture is of this period."
+    return "The captures have some of other times. Look whether the capturing machine still sees MSMQ's traffic."
 
 
 def why_nothing_judged(engine: Engine[Any], captures: Rows, *, has_failed: bool) -> str:

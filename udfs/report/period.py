@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from schemas.ingest import CaptureStatus
+from schemas.ingest import CaptureReason, CaptureStatus
 from udfs.frames.columns import nanoseconds
 
 _MOST_STEPS = 120
@@ -13,6 +13,13 @@ _MOST_STEPS = 120
 _SECOND = 10**9
 _STEP_NS = (_SECOND // 100, _SECOND // 10, *(_SECOND * s for s in (1, 5, 15, 60, 300, 900, 3600, 14_400)))
 _DAY_NS = 86_400 * _SECOND
+_BREAKS_OFF = (
+    *(CaptureReason.TRUNCATED_RECORD_HEADER, CaptureReason.TRUNCATED_RECORD_BODY),
+    *(CaptureReason.TRUNCATED_BLOCK, CaptureReason.TRUNCATED_COMPRESSION),
+)
+"""Why a file that is still being written is read only in part."""
+_STILL_WRITTEN = pl.duration(minutes=10)
+"""A file with a record as young as this when it was read was still being written."""
 
 
 class Steps(NamedTuple):
@@ -29,14 +36,29 @@ def captured(captures: pl.DataFrame, since: datetime | None = None) -> tuple[int
     return captures.select(nanoseconds(first), nanoseconds(pl.col("last_captured_at").max())).row(0)
 
 
+def not_read_again(captures: pl.DataFrame) -> pl.DataFrame:
+    """Returns the captures without those whose file gave another one later, with all that they have.
+
+    Such a file could not be read before, or it was read in part and has grown: by its name and first record it is the
+    same.
+    """
+    is_readable, read_at = pl.col("status") != CaptureStatus.UNREADABLE.value, pl.col("ingested_at")
+    was_read_later = ~is_readable & (read_at < read_at.filter(is_readable).max().over("uri"))
+    has_grown = is_readable & (pl.col("size_bytes") < pl.col("size_bytes").max().over("uri", "first_captured_at"))
+    had_less = has_grown & (pl.col("status") != CaptureStatus.OK.value)
+    return captures.filter(~(was_read_later | had_less).fill_null(value=False))
+
+
 def broken(captures: pl.DataFrame) -> int:
     """Returns how many of the captures cannot be read, or only in part."""
     return captures.filter(is_broken()).height
 
 
 def is_broken() -> pl.Expr:
-    """Returns whether a capture cannot be read, or only in part."""
-    return pl.col("status") != CaptureStatus.OK.value
+    """Returns whether a capture cannot be read, or only in part; not of a file that is still being written."""
+    age = (pl.col("ingested_at") - pl.col("last_captured_at")).abs()
+    is_written = pl.col("reason").is_in(_BREAKS_OFF) & (age < _STILL_WRITTEN)
+    return (pl.col("status") != CaptureStatus.OK.value) & ~is_written.fill_null(value=False)
 
 
 def has_no_times() -> pl.Expr:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schemas.ingest import MSMQ_ON_PORT, TCP_PORT, CaptureStatus
+from schemas.ingest import MSMQ_ON_PORT, TCP_PORT, CaptureReason, CaptureStatus
 from udfs.replay.fitness.amiss import cut_short
 from udfs.replay.words import one_or_many
 
@@ -32,6 +32,13 @@ _NOT_ALL = (
     "not the bytes that were sent in them: whether any message was lost cannot be known. Capture whole frames (tcpdump "
     "-s 0), without loss and with no filter but on the port."
 )
+_NO_CONTENT: Mapping[str | None, str] = {
+    CaptureReason.NOT_READABLE: (
+        "cannot be opened. Look whether it is still there, its name is UTF-8, and this user may read it."
+    ),
+    CaptureReason.EMPTY_FILE: "is empty. Look whether the capture ran, and whether the disk was full.",
+}
+"""What is said of files with nothing in them that could be another format."""
 _NO_PACKET = (
     "no message and no acknowledgment. The machines connected, or tried to, and sent nothing; or what they sent is "
     "encrypted, or began before the captures. Capture from before the connection is made, in both directions."
@@ -84,7 +91,7 @@ def _ports(captures: Captures) -> str:
     if alike:
         return (
             f"What was seen on {_named(alike)} looks like MSMQ: read the captures again with --ports {','.join(alike)} "
-            "(nightly: into a new warehouse)."
+            "(nightly: and with --again)."
         )
     if others:
         more = "" if len(others) < _NAMED_PORTS else ", and maybe others"
@@ -108,8 +115,12 @@ def _named(ports: Sequence[str]) -> str:
 
 def _unreadable(captures: Captures) -> str:
     """Returns what is said where no file is a capture that can be read."""
+    reasons = {one["reason"] for one in captures}
     reason = (captures[0]["reason"] or "").replace("_", " ")
     first = f"{captures[0]['uri']} ({reason})"
+    if len(reasons) == 1 and captures[0]["reason"] in _NO_CONTENT:
+        many = one_or_many(len(captures), "", f", the first of {len(captures):,} such files,")
+        return f"{captures[0]['uri']}{many} {_NO_CONTENT[captures[0]['reason']]}"
     if len(captures) == 1:
         return f"{first} is no capture that can be read: give pcap or pcapng. A trace (.etl) has to be converted first."
     return (
