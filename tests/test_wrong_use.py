@@ -57,6 +57,7 @@ def test_a_file_of_options_never_raises_anything_but_wrong_use(tmp_path: Path, n
         ('reading = "loose"', "reading cannot be 'loose'"),
         ('scope = "connection"', "scope cannot be 'connection': choose from auto, session"),
         ('fail_on = "lost,duplicate"\nreading = "literal"', "--fail-on cannot match lost: .* only verdicts"),
+        ('since = "2026-03-04"\nuntil = "2026-03-03"', "Nothing is from 2026-03-04 .* before 2026-03-03"),
         ("ports = []", "ports cannot be"),
         ("ports = [0]", "ports cannot be 0: it is a whole number from 1 to 65535"),
         ("captures = 'a\\u0000b'".replace("'", '"'), "captures cannot be"),

@@ -315,6 +315,8 @@ class Config:
                 f"only verdicts and {', '.join(OF_CAPTURES)} can match. Leave the others out, or use "
                 f"--reading {Reading.CONFORMANT}."
             )
+        if config.until and config.since not in {LAST, ALL} and parse_time(config.since) >= parse_time(config.until):
+            raise UsageError(f"Nothing is from {config.since} (--since) on and before {config.until} (--until).")
         if config.names == "hash" and len(config.hiding_key or b"") < _SHORTEST_KEY:
             raise UsageError(
                 f"To hash names, set {_KEY_VARIABLE} in the environment to a secret of at least {_SHORTEST_KEY} bytes, "
